@@ -27,6 +27,7 @@ __all__ = [
 _PASSING = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._DESTROY_BROKER,  # the brokers do not list it any more, and it took a request with it
         KafkaError._RESOLVE,
         KafkaError._TIMED_OUT,
         KafkaError._TRANSPORT,
@@ -54,7 +55,13 @@ _OTHER_LEADER = frozenset(
 )
 """Errors of a client whose leader, or leader epoch, differs from that of the brokers."""
 _NO_ANSWER = frozenset(
-    {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE}
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._DESTROY_BROKER,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+    }
 )
 _UNREADABLE = frozenset(
     {

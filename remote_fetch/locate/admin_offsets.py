@@ -22,7 +22,9 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from remote_fetch.broker_errors import is_of_another_leader, is_unanswered
+from remote_fetch.deadline import Deadline
 from remote_fetch.locate.answers import epoch_of
+from remote_fetch.locate.slices import ONE_ANSWER_S, ask_in_slices
 from remote_fetch.model import IsolationLevel, LogBounds
 
 __all__ = ["AdminOffsets"]
@@ -62,7 +64,10 @@ class AdminOffsets:
         Epoch -1: the broker gives none. Raises KafkaException with the first error about any of them.
         """
         wanted = [TopicPartition(name, number) for number in sorted(numbers)]
-        low, high = self._ask(wanted, _EARLIEST, _LATEST)
+        low, high = ask_in_slices(
+            lambda timeout_s: self._ask(wanted, _EARLIEST, _LATEST, timeout_s=timeout_s),
+            Deadline.after(self._timeout_s, self._clock),
+        )
         return {
             partition.partition: (int(start.offset), int(end.offset), epoch_of(end))
             for partition, start, end in zip(wanted, low, high, strict=True)
@@ -71,7 +76,7 @@ class AdminOffsets:
     def latest_epoch(self, wanted: TopicPartition) -> int | None:
         """The leader epoch at the end of the log, None or -1 if the broker does not give it."""
         try:
-            ((found,),) = self._ask([wanted], _LATEST)
+            ((found,),) = self._ask([wanted], _LATEST, timeout_s=min(ONE_ANSWER_S, self._timeout_s))
         except KafkaException:
             return None
         return epoch_of(found)
@@ -99,14 +104,13 @@ class AdminOffsets:
         wanted: Sequence[TopicPartition],
         *specs: Callable[[], OffsetSpec],
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-        timeout_s: float | None = None,
+        timeout_s: float,
     ) -> list[list[Any]]:
-        """The answers for partitions of one topic, a list for each of `specs`. `timeout_s` None: that of the class.
+        """The answers for partitions of one topic, a list for each of `specs`.
 
         Raises KafkaException with the first error about any partition.
         """
         admin, level = self._admin(), _LEVELS[isolation]
-        timeout_s = timeout_s or self._timeout_s
         requests = [
             admin.list_offsets(dict.fromkeys(wanted, spec()), isolation_level=level, request_timeout=timeout_s)
             for spec in specs

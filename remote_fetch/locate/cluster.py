@@ -17,37 +17,31 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    OFFSET_END,
-    KafkaError,
-    KafkaException,
-    TopicCollection,
-    TopicPartition,
-)
+from confluent_kafka import OFFSET_END, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclOperation,
     AdminClient,
     ResourceType,
 )
 
-from remote_fetch.broker_errors import is_of_another_leader, is_passing
-from remote_fetch.deadline import Deadline, retry
+from remote_fetch.broker_errors import is_unanswered
+from remote_fetch.deadline import Deadline
 from remote_fetch.errors import Cancelled
 from remote_fetch.locate.admin_offsets import AdminOffsets
 from remote_fetch.locate.answers import raw_uuid, settings_of
 from remote_fetch.locate.clients import NO_LONG_POLL, PROBE, Consumer, admin_properties, consumer_properties
+from remote_fetch.locate.consumer_offsets import ConsumerOffsets
 from remote_fetch.locate.contact import first_contact
 from remote_fetch.locate.epoch_prober import EpochProber
+from remote_fetch.locate.slices import ask_in_slices
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 
 __all__ = ["Cluster", "Topic"]
 
 T = TypeVar("T")
 
-_NO_ANSWER = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
-_RETRY_S = 0.1
-_ONE_ANSWER_S = 5.0
+_SETTINGS_S = 5.0
+"""How long a question about settings waits. Callers can do without an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +76,7 @@ class Cluster:
             answered=self.answered,
         )
         self._offsets = AdminOffsets(self._admin_client, timeout_s=self._timeout_s, answered=self.answered)
+        self._by_consumer = ConsumerOffsets(self.consumer, replace=self.replace, answered=self.answered)
         self._is_closed = False
         self._answered_s = 0.0
 
@@ -154,11 +149,13 @@ class Cluster:
 
     def metadata(self) -> Any:
         """All brokers and all topics that this principal may see (Metadata). Raises KafkaException as `names`."""
-        return self._admin_client().list_topics(timeout=self._timeout_s)
+        return self._asked(lambda admin, timeout_s: admin.list_topics(timeout=timeout_s))
 
     def cluster_id(self) -> str | None:
         """The id of the cluster, None if the brokers give none. Raises KafkaException with the broker's error."""
-        found: str | None = self._admin_client().describe_cluster(request_timeout=self._timeout_s).result().cluster_id
+        found: str | None = self._asked(
+            lambda admin, timeout_s: admin.describe_cluster(request_timeout=timeout_s).result().cluster_id
+        )
         return found
 
     def topic_settings(self, name: str) -> dict[str, str]:
@@ -166,34 +163,41 @@ class Cluster:
 
         Raises KafkaException with the broker's error.
         """
-        return settings_of(self._admin_client(), ResourceType.TOPIC, name, min(_ONE_ANSWER_S, self._timeout_s))
+        return settings_of(self._admin_client(), ResourceType.TOPIC, name, min(_SETTINGS_S, self._timeout_s))
 
     def broker_settings(self) -> dict[str, str]:
         """As `topic_settings`, of one broker, without secrets. Needs DESCRIBE_CONFIGS on the cluster."""
         number = str(min(self.metadata().brokers))
-        return settings_of(self._admin_client(), ResourceType.BROKER, number, min(_ONE_ANSWER_S, self._timeout_s))
+        return settings_of(self._admin_client(), ResourceType.BROKER, number, min(_SETTINGS_S, self._timeout_s))
 
     def _described(self, name: str) -> Any:
-        """The description of a topic by the AdminClient. If its broker does not answer, a new client asks another."""
-        deadline = Deadline.after(self._timeout_s)
+        """The description of a topic by the AdminClient. Raises KafkaException."""
 
-        def ask() -> Any:
-            admin = self._admin_client()
-            timeout_s = min(_ONE_ANSWER_S, max(deadline.left_s, _RETRY_S))
+        def ask(admin: AdminClient, timeout_s: float) -> Any:
             wanted = TopicCollection([name])
             answers = admin.describe_topics(wanted, include_authorized_operations=True, request_timeout=timeout_s)
             try:
                 return answers[name].result()
+            finally:
+                del answers  # else the future, its error and this frame hold each other, and the client
+
+        return self._asked(ask)
+
+    def _asked(self, ask: Callable[[AdminClient, float], T]) -> T:
+        """The answer of the AdminClient. If its broker does not answer, a new client asks another."""
+
+        def ask_once(timeout_s: float) -> T:
+            admin = self._admin_client()
+            try:
+                return ask(admin, timeout_s)
             except KafkaException as error:
-                if _is_timeout(error):
+                if is_unanswered(error):
                     with self._making:
                         if self._admin is admin:
                             self._admin = None  # an AdminClient stays with its broker, even after that has died
                 raise
-            finally:
-                del answers  # else the future, its error and this frame hold each other, and the client
 
-        return retry(ask, KafkaException, until=deadline, pause_s=0, may_pass=_is_timeout)
+        return ask_in_slices(ask_once, Deadline.after(self._timeout_s))
 
     def log_bounds(
         self,
@@ -213,29 +217,7 @@ class Cluster:
         wanted = TopicPartition(partition.topic, partition.partition)
         asks_admin = self._admin is not None and not by_consumer
         quick = self._offsets.bounds(wanted, isolation, deadline.left_s / 2) if asks_admin else None
-        return quick or self._bounds_by_consumer(wanted, isolation, deadline)
-
-    def _bounds_by_consumer(self, wanted: TopicPartition, isolation: IsolationLevel, deadline: Deadline) -> LogBounds:
-        """As `log_bounds`. librdkafka gives the smaller offset first: if that may be the end, both are asked for."""
-
-        def ask(consumer: Consumer) -> tuple[int, int]:
-            return consumer.get_watermark_offsets(wanted, timeout=max(deadline.left_s, _RETRY_S))
-
-        low, high = retry(
-            lambda: self._of_leader(wanted.topic, isolation, ask, deadline),
-            KafkaException,
-            until=Deadline.after(min(_ONE_ANSWER_S, deadline.left_s)),
-            pause_s=_RETRY_S,
-            may_pass=is_of_another_leader,
-        )
-        self.answered()
-        if isolation is IsolationLevel.READ_COMMITTED and low < high:
-            wanted.offset = OFFSET_END
-            if 0 <= (end := self._listed(wanted, isolation, deadline)) < high:
-                wanted.offset = OFFSET_BEGINNING
-                low = max(low, self._listed(wanted, isolation, deadline))
-                high = max(low, end)
-        return LogBounds(low, high)
+        return quick or self._by_consumer.bounds(wanted, isolation, deadline)
 
     def ends(self, name: str, numbers: Collection[int]) -> dict[int, tuple[int, int, int]]:
         """The first offset, the high watermark (exclusive) and the last leader epoch of partitions (ListOffsets).
@@ -249,7 +231,10 @@ class Cluster:
 
         Raises KafkaException with the broker's error.
         """
-        self.consumer(isolation).list_topics(topic, timeout=self._timeout_s)
+        ask_in_slices(
+            lambda timeout_s: self.consumer(isolation).list_topics(topic, timeout=timeout_s),
+            Deadline.after(self._timeout_s),
+        )
 
     def offset_for_time(self, partition: TopicIdPartition, timestamp_ms: int, isolation: IsolationLevel) -> int | None:
         """The first offset whose record is not before `timestamp_ms`, None if there is none (ListOffsets).
@@ -257,51 +242,8 @@ class Cluster:
         Raises KafkaException with the broker's error.
         """
         wanted = TopicPartition(partition.topic, partition.partition, max(timestamp_ms, 0))
-        found = self._listed(wanted, isolation, Deadline.after(self._timeout_s))
+        found = self._by_consumer.listed(wanted, isolation, Deadline.after(self._timeout_s))
         return found if found >= 0 else None
-
-    def _listed(self, wanted: TopicPartition, isolation: IsolationLevel, deadline: Deadline) -> int:
-        """The offset that ListOffsets gives for a time or for the end, negative if there is none.
-
-        Raises KafkaException.
-        """
-
-        def ask(consumer: Consumer) -> int:
-            (found,) = consumer.offsets_for_times([wanted], timeout=max(deadline.left_s, _RETRY_S))
-            if found.error is not None:
-                raise KafkaException(found.error)
-            return int(found.offset)
-
-        return retry(
-            lambda: self._of_leader(wanted.topic, isolation, ask, deadline),
-            KafkaException,
-            until=deadline,
-            pause_s=_RETRY_S,
-            may_pass=_may_be_listed_later,
-        )
-
-    def _of_leader(self, topic: str, isolation: IsolationLevel, ask: Callable[[Consumer], T], deadline: Deadline) -> T:
-        """The answer to a question for the leader of a partition. Raises KafkaException.
-
-        A broker that shuts down answers that the partition has no leader, or even that there is no broker. librdkafka
-        (2.16) believes the first for fifteen minutes if it does not fetch the partition, and the second for ever. So
-        librdkafka is made to look for the leader. The client is replaced if that fails, or if no answer comes at all.
-        """
-        consumer = self.consumer(isolation)
-        try:
-            return ask(consumer)
-        except KafkaException as error:
-            code = error.args[0].code()
-            if code in _NO_ANSWER and not consumer.assignment():  # a slow fetch may delay the answer
-                self.replace(consumer)
-            if code != KafkaError._UNKNOWN_PARTITION:
-                raise
-        try:
-            consumer.list_topics(topic, timeout=max(min(_ONE_ANSWER_S, deadline.left_s), _RETRY_S))
-        except KafkaException:
-            self.replace(consumer)
-            raise
-        return ask(consumer)
 
     def still_holds(self, partition: TopicIdPartition, leader_epoch: int, end_offset: int) -> bool:
         """Whether the leader still has the log up to `end_offset` (exclusive), whose last record is of `leader_epoch`.
@@ -378,12 +320,3 @@ class Cluster:
             consumers, self._consumers, self._admin = self._consumers, {}, None
         for consumer in consumers.values():
             consumer.close()
-
-
-def _may_be_listed_later(error: KafkaException) -> bool:
-    """Whether a new leader may answer ListOffsets later, when it knows the tier. Until then 3.9 answers UNKNOWN."""
-    return is_passing(error) or error.args[0].code() == KafkaError.UNKNOWN
-
-
-def _is_timeout(error: KafkaException) -> bool:
-    return bool(error.args[0].code() == KafkaError._TIMED_OUT)

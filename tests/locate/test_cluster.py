@@ -44,6 +44,9 @@ class Answers:
     def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
         return 36, 38
 
+    def assignment(self) -> list[TopicPartition]:
+        return []
+
     def close(self) -> None:
         self.is_closed = True
 
@@ -102,7 +105,7 @@ def test_a_leader_that_is_not_known_any_more_is_looked_up() -> None:
     assert ends.topics == time.topics == ["t"]
 
 
-def test_a_client_that_has_lost_all_brokers_is_replaced() -> None:
+def test_a_client_that_has_lost_all_brokers_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     class Lost(Forgetful):
         def list_topics(self, topic: str, timeout: float) -> None:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
@@ -111,24 +114,60 @@ def test_a_client_that_has_lost_all_brokers_is_replaced() -> None:
     cluster = cluster_with(lost)
     cluster._admin = cast(Any, Log(3, None))
     assert cluster.log_bounds(PARTITION, LEVEL) == LogBounds(10, 100), "the other client still has its brokers"
-    with pytest.raises(KafkaException, match="_TRANSPORT"):
-        cluster.log_bounds(PARTITION, LEVEL, by_consumer=True)
-    assert not cluster._consumers, "the next question gets a new one"
+    monkeypatch.setattr("remote_fetch.locate.cluster.Consumer", lambda _: Moving())
+    assert cluster.log_bounds(PARTITION, LEVEL, by_consumer=True) == LogBounds(36, 38)
+    assert isinstance(cluster._consumers[LEVEL, "reader"], Moving), "the next slice of the question gets a new one"
     assert not lost.is_closed, "another thread may still use it"
 
 
+class Busy(Moving):
+    """A consumer that gives no answer at first. It may fetch."""
+
+    def __init__(self, fetches: bool, *codes: int) -> None:
+        super().__init__(*codes)
+        self.fetches = fetches
+        self.timeouts: list[float] = []
+
+    def get_watermark_offsets(self, *_: object, **more: object) -> tuple[int, int]:
+        self.timeouts.append(cast(float, more["timeout"]))
+        return super().get_watermark_offsets()
+
+    def assignment(self) -> list[TopicPartition]:
+        return [TopicPartition("t", 0)] if self.fetches else []
+
+
 @pytest.mark.parametrize("fetches", [False, True])
-def test_a_client_without_an_answer_is_replaced_unless_it_fetches(fetches: bool) -> None:
+def test_a_client_without_an_answer_is_replaced_unless_it_fetches(
+    monkeypatch: pytest.MonkeyPatch, fetches: bool
+) -> None:
     """A broker answers one connection in order, so a slow fetch delays the answer, and would begin again."""
+    busy = Busy(fetches, KafkaError._TIMED_OUT)
+    cluster = cluster_with(busy, timeout_ms=30_000)
+    monkeypatch.setattr("remote_fetch.locate.cluster.Consumer", lambda _: Moving())
+    assert cluster.log_bounds(PARTITION, LEVEL) == LogBounds(36, 38)
+    assert (cast(Any, cluster._consumers[LEVEL, "reader"]) is busy) is fetches
 
-    class Busy(Moving):
-        def assignment(self) -> list[TopicPartition]:
-            return [TopicPartition("t", 0)] if fetches else []
 
-    cluster = cluster_with(Busy(KafkaError._TIMED_OUT))
-    with pytest.raises(KafkaException, match="_TIMED_OUT"):
-        cluster.log_bounds(PARTITION, LEVEL)
-    assert bool(cluster._consumers) is fetches
+@pytest.mark.parametrize(("fetches", "longest_s"), [(False, 3), (True, 30)])
+def test_a_question_for_the_ends_leaves_time_for_another_leader(fetches: bool, longest_s: float) -> None:
+    """librdkafka ties a question to one broker. If it has timed out, it also breaks off the fetch that is before it."""
+    busy = Busy(fetches, KafkaError._TRANSPORT)
+    assert cluster_with(busy, timeout_ms=30_000).log_bounds(PARTITION, LEVEL) == LogBounds(36, 38)
+    assert busy.timeouts == pytest.approx([longest_s] * 2, abs=1)
+
+
+def test_a_leader_may_take_long_to_find_a_time() -> None:
+    """It may look into the tier."""
+    timeouts: list[float] = []
+
+    class Noting(Answers):
+        def offsets_for_times(self, wanted: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+            timeouts.append(timeout)
+            return super().offsets_for_times(wanted, timeout)
+
+    noting = Noting(KafkaError._DESTROY_BROKER, TopicPartition("t", 0, 42))
+    assert cluster_with(noting, timeout_ms=30_000).offset_for_time(PARTITION, 5, LEVEL) == 42
+    assert timeouts == pytest.approx([30, 30], abs=1)
 
 
 @pytest.mark.parametrize("code", [KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART])
@@ -146,11 +185,29 @@ def test_the_ends_are_asked_of_the_new_leader() -> None:
     assert cluster_with(moving).log_bounds(PARTITION, LEVEL) == LogBounds(36, 38)
 
 
-def test_a_broker_that_is_away_is_not_asked_again_for_the_ends() -> None:
-    """The caller decides how long to wait for it."""
-    moving = Moving(KafkaError._TRANSPORT)
-    with pytest.raises(KafkaException, match="_TRANSPORT"):
-        cluster_with(moving).log_bounds(PARTITION, LEVEL)
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError._DESTROY_BROKER,  # the brokers do not list the dead leader any more
+        KafkaError._TRANSPORT,
+        KafkaError.OFFSET_NOT_AVAILABLE,  # the new leader does not know the high watermark yet
+    ],
+)
+def test_a_leader_that_has_died_is_asked_again_for_the_ends(code: int) -> None:
+    moving = Moving(code, code)
+    cluster = cluster_with(moving)
+    assert cluster.log_bounds(PARTITION, LEVEL) == LogBounds(36, 38)
+    assert cast(Any, cluster._consumers[LEVEL, "reader"]) is moving, "it still has other brokers"
+
+
+def test_the_ends_are_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dead(Moving):
+        def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    monkeypatch.setattr("remote_fetch.locate.cluster.Consumer", lambda _: Dead())
+    with pytest.raises(KafkaException, match="_TIMED_OUT"):
+        Cluster({}, timeout_ms=30_000).log_bounds(PARTITION, LEVEL, timeout_s=0.2)
 
 
 def test_it_is_not_asked_for_ever() -> None:
@@ -208,19 +265,26 @@ def test_the_ends_come_from_the_client_that_is_connected_else_from_a_consumer() 
 
 
 class Described:
-    """An AdminClient whose broker answers, or has died."""
+    """An AdminClient whose broker answers, or has died. `list_topics` gives the answer without a future."""
 
     def __init__(self, answer: object) -> None:
         self.answer = answer
 
     def describe_topics(self, *_: object, request_timeout: float, **__: object) -> dict[str, Future[object]]:
-        assert 0 < request_timeout <= 5
+        assert 0 < request_timeout <= 3
         future: Future[object] = Future()
         if isinstance(self.answer, int):
             future.set_exception(KafkaException(KafkaError(self.answer)))
         else:
             future.set_result(self.answer)
         return {"t": future}
+
+    def list_topics(self, timeout: float) -> object:
+        assert 0 < timeout <= 3
+        return self.describe_topics(request_timeout=timeout)["t"].result()
+
+    def describe_cluster(self, request_timeout: float) -> Future[object]:
+        return self.describe_topics(request_timeout=request_timeout)["t"]
 
 
 def test_another_client_is_made_where_a_broker_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,6 +296,29 @@ def test_another_client_is_made_where_a_broker_does_not_answer(monkeypatch: pyte
     assert cluster.describe("t").partitions == (0,)
     assert cluster.describe("t").partitions == (0,)
     assert clients == []
+
+
+@pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._DESTROY_BROKER])
+def test_every_question_of_an_admin_client_may_be_asked_of_another(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    found = SimpleNamespace(topics={"b": None, "a": None}, cluster_id="an id")
+    for ask, answer in ((Cluster.names, ("a", "b")), (Cluster.cluster_id, "an id")):
+        clients = [Described(code), Described(found)]
+        monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", lambda _, clients=clients: clients.pop(0))
+        assert cast(Any, ask)(Cluster({}, timeout_ms=60_000)) == answer
+        assert clients == []
+
+
+def test_the_look_for_new_partitions_may_be_repeated() -> None:
+    class Deaf(Forgetful):
+        def list_topics(self, topic: str, timeout: float) -> None:
+            assert 0 < timeout <= 3
+            super().list_topics(topic, timeout)
+            if len(self.topics) < 2:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    deaf = Deaf(0)
+    cluster_with(deaf, timeout_ms=60_000).learn_partitions("t", LEVEL)
+    assert deaf.topics == ["t", "t"]
 
 
 @pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError.UNKNOWN_TOPIC_OR_PART])
@@ -265,6 +352,9 @@ class Log:
         return SimpleNamespace(error=lambda: error, topic=lambda: "t", partition=lambda: 0)
 
     def list_topics(self, topic: str, timeout: float) -> None: ...
+
+    def assignment(self) -> list[TopicPartition]:
+        return []
 
     def unassign(self) -> None: ...
 
@@ -316,7 +406,8 @@ class Fenced(Log):
         return dict.fromkeys(wanted, future)
 
     def list_topics(self, topic: str, timeout: float) -> None:
-        assert (topic, timeout) == ("t", 1.0)
+        assert topic == "t"
+        assert timeout == pytest.approx(1.0, abs=0.1)
         self.is_known = True
 
 

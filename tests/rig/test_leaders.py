@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -209,6 +210,32 @@ def test_uploads_of_several_leaders_overlap(three: Rig) -> None:
     for report in assert_streams_equal(rig, topic).values():
         assert report.broker_records == 0
         assert report.fallbacks == {}
+
+
+def test_questions_about_the_ends_survive_the_death_of_the_leader(three: Rig) -> None:
+    """They begin while the dead broker is still the leader. Its election ends long before their deadline."""
+    rig, topic = three, "died"
+    topics.create_topic(rig, topic, brokers=[2, 1, 3])
+    topics.produce(rig, topic, 40)
+    wait_followed(rig, topic, [1, 2, 3])
+    end = topics.offsets(rig, topic, 0).latest
+    partition, level = TopicIdPartition(Uuid(bytes(16)), topic, 0), IsolationLevel.READ_UNCOMMITTED
+    clusters = [Cluster({"bootstrap.servers": rig.bootstrap, **topics.QUIET}, timeout_ms=30_000) for _ in range(4)]
+    rig.nodes[2].stop(kill=True)
+    assert replicas(rig, topic).leader == 2
+    try:
+        with ThreadPoolExecutor() as pool:
+            bounds = [pool.submit(one.log_bounds, partition, level) for one in clusters[:2]]
+            ends = [pool.submit(one.ends, topic, {0}) for one in clusters[2:]]
+            assert [call.result().end_offset for call in bounds] == [end, end]
+            assert [call.result()[0][1] for call in ends] == [end, end]
+    finally:
+        for one in clusters:
+            one.close()
+    assert replicas(rig, topic).leader != 2
+    rig.nodes[2].start()
+    rig.nodes[2].wait_started()
+    wait_followed(rig, topic, [1, 2, 3])
 
 
 def test_an_unclean_leader_writes_the_log_anew(three: Rig) -> None:
