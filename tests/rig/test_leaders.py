@@ -12,17 +12,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer, TopicPartition
 
 import remote_fetch
 from remote_fetch import RemoteConsumer
+from remote_fetch.broker_errors import is_passing
 from remote_fetch.config import Config
+from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import LogTruncated
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.locate.cluster import Cluster
@@ -36,6 +39,8 @@ from tests.rig.faults import tier_folder
 from tests.rig.rig import Rig, cluster
 from tests.rig.test_read import assert_equal_to_broker, config_of
 from tests.rig.transactions import interleaved_transactions, open_transaction
+
+T = TypeVar("T")
 
 pytestmark = pytest.mark.scheduled  # three brokers take 25 s of processor time until they are up
 
@@ -212,6 +217,11 @@ def test_uploads_of_several_leaders_overlap(three: Rig) -> None:
         assert report.fallbacks == {}
 
 
+def patiently(ask: Callable[[], T]) -> T:
+    """Ask as the callers of these questions do: while a leader is elected, a partition may have none."""
+    return retry(ask, KafkaException, until=Deadline.after(30), pause_s=0.1, may_pass=is_passing)
+
+
 def test_questions_about_the_ends_survive_the_death_of_the_leader(three: Rig) -> None:
     """They begin while the dead broker is still the leader. Its election ends long before their deadline."""
     rig, topic = three, "died"
@@ -225,8 +235,8 @@ def test_questions_about_the_ends_survive_the_death_of_the_leader(three: Rig) ->
     assert replicas(rig, topic).leader == 2
     try:
         with ThreadPoolExecutor() as pool:
-            bounds = [pool.submit(one.log_bounds, partition, level) for one in clusters[:2]]
-            ends = [pool.submit(one.ends, topic, {0}) for one in clusters[2:]]
+            bounds = [pool.submit(patiently, partial(one.log_bounds, partition, level)) for one in clusters[:2]]
+            ends = [pool.submit(patiently, partial(one.ends, topic, {0})) for one in clusters[2:]]
             assert [call.result().end_offset for call in bounds] == [end, end]
             assert [call.result()[0][1] for call in ends] == [end, end]
     finally:
