@@ -125,16 +125,20 @@ class CloudStore(FsspecStore):
         while True:
             try:
                 found = self._page(prefix, bucket, key, page)
-            except SegmentNotFound:
-                return
+            except SegmentNotFound as error:
+                if page is None:
+                    return  # nothing is below this prefix
+                raise StorageUnavailable("a later page of the listing is missing", object_name=below) from error
             for folder in found.folders:
                 yield folder[root_chars:].rstrip("/"), {"type": "directory"}
             for info in found.objects:
                 if info.name != key:  # some tools leave an empty object that stands for the folder
                     yield info.name[root_chars:], {"type": "file", "size": info.size_bytes}
-            page = found.next_page
-            if page is None:
+            if found.next_page is None:
                 return
+            if found.next_page == page:
+                raise StorageUnavailable("the listing goes round: its next page is the same one", object_name=below)
+            page = found.next_page
 
     def _page(self, prefix: str, bucket: str, key: str, page: str | None) -> Page:
         """One page of a listing.

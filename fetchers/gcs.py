@@ -26,16 +26,27 @@ from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, RefusedE
 from fetchers._google_signing import MAX_IAM_EXPIRY_S, is_by_iam, signer_of
 from fetchers._options import OPTIONS, Timeouts, with_defaults
 from fetchers._ranges import range_of
-from remote_fetch.errors import ConfigError
+from remote_fetch.errors import ConfigError, StorageUnavailable
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
 
-__all__ = ["GcsFetcher"]
+__all__ = ["GcsFetcher", "page_of"]
 
 _SIGN_S = 10
 """The deadline of a signature by IAM if the filesystem's own timeouts have none."""
 _ERROR_BYTES = 4096
 """The part of a refusal's text that is examined."""
+
+
+def page_of(found: Any) -> Page:
+    """The page in the JSON of an answer to `objects.list`. Raises StorageUnavailable if that is no listing."""
+    if not isinstance(found, dict) or found.keys().isdisjoint(("items", "kind", "prefixes")):
+        raise StorageUnavailable("the answer of the store is no listing")
+    return Page(
+        tuple(found.get("prefixes", ())),
+        tuple(ObjectInfo(item["name"], int(item["size"])) for item in found.get("items", ())),
+        found.get("nextPageToken"),
+    )
 
 
 class _GcsStore(CloudStore):
@@ -73,12 +84,7 @@ class _GcsStore(CloudStore):
         params = {"prefix": prefix, "delimiter": "/", **({} if page is None else {"pageToken": page})}
         async with self._ask(url, {}, params) as answer:
             await _refused(answer)
-            found = await answer.json(content_type=None)
-        return Page(
-            tuple(found.get("prefixes", ())),
-            tuple(ObjectInfo(item["name"], int(item["size"])) for item in found.get("items", ())),
-            found.get("nextPageToken"),
-        )
+            return page_of(await answer.json(content_type=None))
 
     def signed_urls(self, bucket: str, keys: Sequence[str], expires_s: int) -> Sequence[str]:
         filesystem = self._filesystem

@@ -21,15 +21,37 @@ from fsspec.asyn import sync
 from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, receive, size_of_range
 from fetchers._options import Timeouts, with_defaults
 from fetchers._ranges import range_of
-from remote_fetch.errors import ConfigError, StorageDenied
+from remote_fetch.errors import ConfigError, StorageDenied, StorageUnavailable
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
 
-__all__ = ["S3Fetcher"]
+__all__ = ["S3Fetcher", "page_of"]
 
 _CONNECTIONS = 64
 """More than the threads of one reader, so that no thread waits for a connection. botocore's default is 10."""
 _OPEN_TIMEOUT_S = 30
+
+
+_OF_LISTINGS = frozenset({"CommonPrefixes", "Contents", "IsTruncated", "KeyCount", "Name"})
+"""Elements of ListBucketResult. botocore makes an answer without any of them out of a body that is something else."""
+
+
+def page_of(answer: Mapping[str, Any]) -> Page:
+    """The page in an answer to ListObjectsV2.
+
+    Raises StorageUnavailable for an answer that is no listing, and for one that goes on and does not tell where, as of
+    a store that knows only the first version of the request. A listing is never taken for complete because of them.
+    """
+    if _OF_LISTINGS.isdisjoint(answer):
+        raise StorageUnavailable("the answer of the store is no listing")
+    next_page = answer.get("NextContinuationToken") if answer.get("IsTruncated") else None
+    if answer.get("IsTruncated") and not next_page:
+        raise StorageUnavailable("the listing goes on, and the store does not tell where (NextContinuationToken)")
+    return Page(
+        tuple(folder["Prefix"] for folder in answer.get("CommonPrefixes", ())),
+        tuple(ObjectInfo(found["Key"], found["Size"]) for found in answer.get("Contents", ())),
+        next_page,
+    )
 
 
 class _S3Store(CloudStore):
@@ -57,12 +79,7 @@ class _S3Store(CloudStore):
         asked = {} if page is None else {"ContinuationToken": page}
         client = await self._client(bucket)
         arguments = self._arguments(client, "ListObjectsV2", Bucket=bucket, Prefix=prefix, Delimiter="/", **asked)
-        answer = await client.list_objects_v2(**arguments)
-        return Page(
-            tuple(folder["Prefix"] for folder in answer.get("CommonPrefixes", ())),
-            tuple(ObjectInfo(found["Key"], found["Size"]) for found in answer.get("Contents", ())),
-            answer.get("NextContinuationToken") if answer.get("IsTruncated") else None,
-        )
+        return page_of(await client.list_objects_v2(**arguments))
 
     def signed_urls(self, bucket: str, keys: Sequence[str], expires_s: int) -> Sequence[str]:
         return self.wait_for(self._presigned, bucket, keys, expires_s)

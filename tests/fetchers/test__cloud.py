@@ -17,7 +17,7 @@ from fsspec.asyn import get_loop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fetchers import _cloud
+from fetchers import _cloud, gcs, s3
 from fetchers._cloud import CloudFetcher, CloudStore, Page, RefusedError, receive, size_of_range
 from fetchers._ranges import range_of
 from fetchers.azure import AzureFetcher
@@ -157,6 +157,53 @@ def test_a_listing_that_fails(error: Exception, expected: type[Exception]) -> No
 
 def test_a_prefix_that_is_not_there_lists_nothing() -> None:
     assert list(Store("b", [RefusedError(404)]).list("a")) == []
+
+
+def test_a_later_page_that_is_not_there_is_no_end_of_the_listing() -> None:
+    with pytest.raises(StorageUnavailable, match="a later page of the listing is missing") as caught:
+        list(Store("b", [Page((), (ObjectInfo("a/1", 5),), "next"), RefusedError(404)]).list("a"))
+    assert caught.value.object_name == "b/a/"
+
+
+def test_a_listing_whose_next_page_is_the_same_one_ends() -> None:
+    again = Page((), (ObjectInfo("a/1", 5),), "next")
+    store = Store("b", [again, again, again])
+    with pytest.raises(StorageUnavailable, match="the listing goes round"):
+        list(store.list("a"))
+    assert store.pages == [again]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"ResponseMetadata": {"HTTPStatusCode": 200}},
+        {"IsTruncated": True, "Contents": [{"Key": "a", "Size": 1}]},
+        {"IsTruncated": True, "NextMarker": "a", "Contents": [{"Key": "a", "Size": 1}]},  # of the first version
+        {"IsTruncated": True, "NextContinuationToken": "", "Contents": []},
+    ],
+)
+def test_an_answer_of_s3_that_is_no_whole_page(answer: dict[str, Any]) -> None:
+    with pytest.raises(StorageUnavailable, match="listing"):
+        s3.page_of(answer)
+
+
+def test_answers_of_s3() -> None:
+    assert s3.page_of({"IsTruncated": False, "KeyCount": 0}) == Page((), (), None)
+    contents = [{"Key": "a", "Size": 1}]
+    assert s3.page_of({"Contents": contents, "NextContinuationToken": "x"}) == Page((), (ObjectInfo("a", 1),), None)
+    more = {"IsTruncated": True, "NextContinuationToken": "x", "CommonPrefixes": [{"Prefix": "p/"}]}
+    assert s3.page_of(more) == Page(("p/",), (), "x")
+
+
+@pytest.mark.parametrize("answer", [{}, [], None, "text", {"error": {"code": 500}}])
+def test_an_answer_of_gcs_that_is_no_listing(answer: object) -> None:
+    with pytest.raises(StorageUnavailable, match="no listing"):
+        gcs.page_of(answer)
+
+
+def test_an_empty_listing_of_gcs() -> None:
+    assert gcs.page_of({"kind": "storage#objects"}) == Page((), (), None)
 
 
 def test_a_url_in_the_cause_is_not_shown() -> None:
