@@ -30,8 +30,6 @@ __all__ = ["S3Fetcher", "page_of"]
 _CONNECTIONS = 64
 """More than the threads of one reader, so that no thread waits for a connection. botocore's default is 10."""
 _OPEN_TIMEOUT_S = 30
-
-
 _OF_LISTINGS = frozenset({"CommonPrefixes", "Contents", "IsTruncated", "KeyCount", "Name"})
 """Elements of ListBucketResult. botocore makes an answer without any of them out of a body that is something else."""
 
@@ -44,8 +42,9 @@ def page_of(answer: Mapping[str, Any]) -> Page:
     """
     if _OF_LISTINGS.isdisjoint(answer):
         raise StorageUnavailable("the answer of the store is no listing")
-    next_page = answer.get("NextContinuationToken") if answer.get("IsTruncated") else None
-    if answer.get("IsTruncated") and not next_page:
+    goes_on = bool(answer.get("IsTruncated"))
+    next_page = answer.get("NextContinuationToken") if goes_on else None
+    if goes_on and not next_page:
         raise StorageUnavailable("the listing goes on, and the store does not tell where (NextContinuationToken)")
     return Page(
         tuple(folder["Prefix"] for folder in answer.get("CommonPrefixes", ())),

@@ -235,7 +235,7 @@ class Doctor:
                     return
         try:
             self.tier = open_tier(session, self.topic, self._isolation)
-            check = holes_check(self.tier, self.topic, has_broker=session.brokers is not None)
+            check = holes_check(self.tier, has_broker=session.brokers is not None)
             if check is not None:
                 yield check
             chunk_bytes = session.chunk_size(segment)

@@ -33,7 +33,7 @@ from remote_fetch.errors import (
 )
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.model import LogBounds, TopicIdPartition, Uuid
-from remote_fetch.observe import Fallback, Notice
+from remote_fetch.observe import Event, Fallback, Notice
 from remote_fetch.plan.ranges import Reason
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.refusals import unexpected
@@ -312,12 +312,10 @@ class Feed:
         return ending
 
     def _count(self, ending: Ending) -> None:
-        if self.is_cancelled:
-            return  # no offset is read elsewhere because of it
         known = self._source.known(self.topic, self.number)
         first = max(ending.offset, self.log.log_start_offset or 0)
         last = max((self.log.end_offset or 0) - 1, first)
-        self._source.session.observe(Fallback(known, first, last, ending.reason))
+        self._tell(Fallback(known, first, last, ending.reason))
 
     def _drop_scan(self) -> None:
         rows, self._rows = self._rows, None
@@ -325,7 +323,10 @@ class Feed:
             rows.close()
 
     def _say(self, what: object) -> None:
-        if self.is_cancelled:
-            return  # a close takes the clients away from a worker that waits for a broker
         text = f"{self.topic}-{self.number}: {what}; reading on through the broker"
-        self._source.session.observe(Notice(text, is_warning=True))
+        self._tell(Notice(text, is_warning=True))
+
+    def _tell(self, event: Event) -> None:
+        """Send an event. A cancelled feed sends none: a close takes the clients away from a worker that waits."""
+        if not self.is_cancelled:
+            self._source.session.observe(event)

@@ -223,8 +223,10 @@ class ListingLocator:
         last, first = last_offset_of(segment, self._reader), segment.start_offset
         starts = [one.start_offset for one in timeline.segments if first < one.start_offset <= last]
         end = last_offset_of(segment, self._reader, starts) if starts else last
-        # A plan that was made with a wrong guess keeps it: for that plan it stays a guess.
-        (self._inferred.add if end < last else self._inferred.discard)((segment.segment_id, end))
+        if end < last:
+            self._inferred.add((segment.segment_id, end))
+        else:  # a plan that was made with a wrong guess keeps it: for that plan it stays a guess
+            self._inferred.discard((segment.segment_id, end))
         return replace(segment, end_offset=end)
 
     def _listed_of(self, partition: TopicIdPartition) -> list[RemoteLogSegmentMetadata]:

@@ -199,22 +199,24 @@ class BrokerReader:
         wanted = TopicPartition(step.partition.topic, step.partition.partition)
         while pace.offset < stop:
             heard, damage = _until_damage(consumer.consume(_BATCH_MESSAGES, timeout=_POLL_S))
-            refusals = [one for one in heard if is_refused_offset(one)]
-            messages = [one for one in heard if not is_refused_offset(one) and not _is_news(one, stop)]
-            pace.heard(heard)
-            at_end = any(one.error() is not None for one in messages)
-            records = [one for one in messages if one.error() is None and int(one.offset() or 0) < stop]
+            told = [one for one in heard if one.error() is not None]
+            pace.heard(told)
+            refusals = [one for one in told if is_refused_offset(one)]
+            ends = [one for one in told if not is_refused_offset(one) and not _is_news(one, stop)]
+            given = [one for one in heard if one.error() is None]
+            records = [one for one in given if int(one.offset() or 0) < stop]
+            at_end = bool(ends)
             if records:
                 log.took(records)
                 yield records
                 pace.moved_at = self._clock()  # the caller's time is no stall of the broker
-            if damage is not None and not at_end and len(records) == len(messages):
+            if damage is not None and not at_end and len(records) == len(given):
                 if (damage.offset() or 0) < stop:
                     raise _unreadable(damage)
                 at_end = True
             (position,) = consumer.position([wanted])
             read_to = max(position.offset, int(records[-1].offset() or 0) + 1 if records else 0)
-            pace.reached(stop if at_end or len(records) < len(messages) else read_to)
+            pace.reached(stop if at_end or len(records) < len(given) else read_to)
             if pace.offset < stop:
                 for refusal in refusals:
                     log.heed(refusal)
@@ -291,9 +293,9 @@ class _Pace:
     is_reported: bool = False
     cause: str = ""
 
-    def heard(self, messages: Sequence[Any]) -> None:
-        """Note the last error among some messages. librdkafka tries again after most of them, also without end."""
-        errors = [error for message in messages if (error := message.error()) is not None and error.code() != _EOF]
+    def heard(self, told: Sequence[Any]) -> None:
+        """Note the last error of messages that are no records. librdkafka tries again after most, also without end."""
+        errors = [error for message in told if (error := message.error()).code() != _EOF]
         if errors:
             self.cause = f" ({errors[-1].str()})"
 

@@ -87,12 +87,12 @@ def test_with_brokers_a_hole_is_advice() -> None:
         steps = [BrokerRange(partition, 10 * at, 10 * at + 9, reason) for at, reason in enumerate(reasons)]
         return SimpleNamespace(plans=[SimpleNamespace(steps=steps)])
 
-    assert holes_check(tier("local", "unstable", "not-tiered"), "shop", has_broker=True) is None
-    one = holes_check(tier("local", "hole"), "shop", has_broker=True)
+    assert holes_check(tier("local", "unstable", "not-tiered"), has_broker=True) is None
+    one = holes_check(tier("local", "hole"), has_broker=True)
     assert one is not None
     assert one.state is State.ADVICE
     assert one.text == "no segment has offsets 10 to 19 of shop-4: only a broker can give them"
-    three = holes_check(tier("hole", "hole", "hole"), "shop", has_broker=True)
+    three = holes_check(tier("hole", "hole", "hole"), has_broker=True)
     assert three is not None
     assert "offsets 0 to 9 of shop-4, and 2 more holes are in the tier" in three.text
 
