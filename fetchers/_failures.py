@@ -195,6 +195,7 @@ _TYPES: Mapping[str, _Failure] = {
     "urllib3.TimeoutError": _TIMEOUT,
     "urllib3.HTTPError": _BROKEN,
     "http.HTTPException": _BROKEN,
+    "zlib.error": _BROKEN,  # azure-core, for an answer that is not in the encoding that it names
     "builtins.EOFError": _BROKEN,
     "builtins.OSError": _BROKEN,
 }

@@ -318,7 +318,7 @@ def _read(response: urllib3.BaseHTTPResponse, size_bytes: int | None, deadline: 
     while True:
         if time.monotonic() > deadline:
             raise StorageTimeout("the body did not arrive in time")
-        piece = response.read(_PIECE_BYTES)
+        piece = response.read1(_PIECE_BYTES)
         body += piece
         if size_bytes is not None and len(body) > size_bytes:
             raise _wrong_range(f"the server sent more than the {size_bytes} bytes that it announced")

@@ -332,13 +332,14 @@ class AivenLayout:
             manifest = self._manifest(store, name).manifest
         except SegmentNotFound:  # deleted since it was listed
             return None
-        except RemoteFetchError as error:
-            if isinstance(error, (CorruptSegment, UnsupportedFormat)):
-                return segment
-            raise
+        except (CorruptSegment, UnsupportedFormat):
+            return segment
         if manifest.described is not None:
-            # Under another prefix a name can be read in another way, with another topic.
-            return manifest.described if _main_of(manifest.described) == _main_of(segment) else None
+            main = _main_of(manifest.described)
+            if main == _main_of(segment):
+                return manifest.described
+            if name.endswith(main):  # another topic's segment: the name has another key prefix than the configured one
+                return None
         return replace(
             segment,
             segment_size_in_bytes=manifest.chunks.segment_bytes,

@@ -13,6 +13,7 @@ import http.client
 import re
 import socket
 import ssl
+import zlib
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -167,6 +168,7 @@ ERRORS: list[tuple[Exception, type[RemoteFetchError]]] = [
     (urllib.ProtocolError(SECRET), StorageUnavailable),
     (urllib.NewConnectionError(None, SECRET), StorageUnavailable),  # type: ignore[arg-type]
     (http.client.IncompleteRead(b"", 5), StorageUnavailable),
+    (zlib.error(SECRET), StorageUnavailable),
     (FSTimeoutError(), StorageTimeout),
     (TimeoutError(), StorageTimeout),
     (caused(OSError("wrapped"), of_aiohttp(404)), SegmentNotFound),
@@ -269,7 +271,7 @@ def test_names_of_types_are_names_of_types() -> None:
     modules = {
         "builtins": [__import__("builtins")], "aiohttp": [aiohttp], "botocore": [boto, botocore.parsers],
         "azure": [azure], "google": [google], "gcsfs": [__import__("gcsfs.retry", fromlist=["x"])],
-        "requests": [requests], "urllib3": [urllib], "http": [http.client],
+        "requests": [requests], "urllib3": [urllib], "http": [http.client], "zlib": [zlib],
     }  # fmt: skip
     for name in _TYPES:
         assert re.fullmatch(r"\w+\.\w+", name)

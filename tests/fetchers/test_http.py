@@ -101,16 +101,11 @@ def test_nobody_listens(server: RangeServer) -> None:
     fetcher.close()
 
 
-def test_a_body_that_trickles_ends_with_the_read_timeout_too(server: RangeServer) -> None:
-    """Each piece is in time; all of them are not."""
-    from fetchers import http
-
-    class Trickle:
-        def read(self, size_bytes: int) -> bytes:
-            return b"x"
-
-    with pytest.raises(StorageTimeout):
-        http._read(Trickle(), 10**9, 0.0)  # type: ignore[arg-type]
+def test_a_body_that_trickles_ends_with_the_read_timeout(server: RangeServer) -> None:
+    """Each byte comes in time; all of them do not."""
+    found = failure(server, Fault(FaultKind.TRICKLE), fetch_remote_read_timeout_ms="300")
+    assert type(found) is StorageTimeout
+    assert "the body did not arrive in time" in str(found)
 
 
 def test_one_get_for_one_range(server: RangeServer) -> None:

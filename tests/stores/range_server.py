@@ -28,6 +28,8 @@ __all__ = ["Asked", "Fault", "FaultKind", "RangeServer", "stalled_connect"]
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 _STALL_S = 60.0
 """Longest stall: longer than any deadline of a test."""
+_TRICKLE_S = 0.02
+"""Pause between two bytes of a body that trickles: shorter than any timeout of a test."""
 
 
 class FaultKind(StrEnum):
@@ -39,6 +41,8 @@ class FaultKind(StrEnum):
     """The request is taken, and nothing comes back."""
     STALL_BODY = "stall-body"
     """Headers and half of the body, then nothing."""
+    TRICKLE = "trickle"
+    """One byte of the body after another, and never the last one."""
     DROP = "drop"
     """The connection is closed instead of an answer."""
     RESET = "reset"
@@ -212,13 +216,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
             case FaultKind.DROP:
                 self.close_connection = True
-            case FaultKind.STALL_BODY | FaultKind.TRUNCATE | FaultKind.RESET:
-                self._send_range(answer, body_bytes=len(body) // 2)
-                self.wfile.flush()
-                if fault.kind is FaultKind.STALL_BODY:
-                    owner.closing.wait(_STALL_S)
-                if fault.kind is FaultKind.RESET:
-                    self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            case FaultKind.STALL_BODY | FaultKind.TRUNCATE | FaultKind.RESET | FaultKind.TRICKLE:
+                self._send_part(fault.kind, answer, owner.closing)
                 self.close_connection = True
             case FaultKind.CORRUPT:
                 at = len(body) // 2
@@ -228,6 +227,22 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send_range(answer._replace(content_range=None))
             case _:
                 self._send_range(_other(fault.kind, owner.files.get(asked.name) or b"", asked, len(body)))
+
+    def _send_part(self, kind: FaultKind, answer: _Range, closing: threading.Event) -> None:
+        trickles = kind is FaultKind.TRICKLE
+        self._send_range(answer, body_bytes=0 if trickles else len(answer.body) // 2)
+        self.wfile.flush()
+        if trickles:
+            with suppress(OSError):  # the client went away
+                for at in range(len(answer.body) - 1):
+                    if closing.wait(_TRICKLE_S):
+                        break
+                    self.wfile.write(answer.body[at : at + 1])
+                    self.wfile.flush()
+        if trickles or kind is FaultKind.STALL_BODY:
+            closing.wait(_STALL_S)
+        if kind is FaultKind.RESET:
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     def _send_range(self, answer: _Range, body_bytes: int | None = None) -> None:
         more = {} if answer.content_range is None else {"Content-Range": answer.content_range}

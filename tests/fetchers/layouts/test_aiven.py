@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -362,6 +363,39 @@ def test_without_a_description_the_size_is_known() -> None:
     store = Store(written.objects() | {f"{written.name}.rsm-manifest": json.dumps(manifest).encode()})
     (segment,) = opened().list_segments(store, None)
     assert (segment.end_offset, segment.segment_size_in_bytes, segment.txn_index_empty) == (-1, len(LOG), False)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"startOffset": 8},
+        {"remoteLogSegmentId": {"id": str(PARTITION.topic_id)}},
+        {"remoteLogSegmentId": {"topicIdPartition": {"topicPartition": {"topic": "others"}}}},
+        {"remoteLogSegmentId": {"topicIdPartition": {"topicPartition": {"partition": 0}}}},
+    ],
+)
+def test_a_segment_whose_description_is_of_another_one_is_listed_by_its_name(lie: dict[str, Any]) -> None:
+    written = Written(LOG)
+    manifest = written.manifest()
+    merge(manifest["remoteLogSegmentMetadata"], lie)
+    store = Store(written.objects() | {f"{written.name}.rsm-manifest": json.dumps(manifest).encode()})
+    (segment,) = opened().list_segments(store, "orders")
+    assert segment.segment_id == written.metadata.segment_id
+    assert (segment.start_offset, segment.end_offset, segment.segment_size_in_bytes) == (7, -1, len(LOG))
+
+
+def merge(document: dict[str, Any], change: dict[str, Any]) -> None:
+    """Change fields of a document, at every depth."""
+    for name, value in change.items():
+        if isinstance(value, dict):
+            merge(document[name], value)
+        else:
+            document[name] = value
+
+
+def test_another_topic_below_a_longer_prefix_is_not_listed() -> None:
+    store = Store(Written(LOG, prefix="pre-").objects())
+    assert list(opened().list_segments(store, "pre-orders")) == []
 
 
 def test_foreign_names_are_passed_over() -> None:
