@@ -6,6 +6,7 @@ Rules of the file:
 - A marker may lie in a later segment than its records. If a hole or the end of the tier comes before the marker, only
   the broker can read the records.
 - A listing only guesses where segments end. So the end of a segment is measured if a transaction is open there.
+- A checkpoint of leader epochs may be wrong. So a transaction is left out only if a batch confirms the checkpoint.
 - The bounds of a segment may be wrong. So the transaction indexes of all segments that share offsets with it are read.
 """
 
@@ -22,6 +23,8 @@ from remote_fetch.locate.locator import EndMeasurer
 from remote_fetch.model import AbortedTransaction, IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, replace_tail, settle_holes
 from remote_fetch.plan.visibility import AbortedIntervals
+from remote_fetch.prepare.batch_walk import batches_of
+from remote_fetch.prepare.positions import narrow_slice
 from remote_fetch.prepare.segment_files import ProducerSnapshots, object_of, parsed
 from remote_fetch.prepare.view import OpenPartition
 from remote_fetch.session.storage import Storage
@@ -167,7 +170,7 @@ def load_aborted(
     later one. Later segments are visited until, by a producer snapshot, no transaction of the wanted offsets is open.
     Every segment that shares offsets with one of these is visited too. If bounds are wrong, it has the markers.
 
-    Raises CorruptSegment if an index is damaged, or missing although the metadata says that it exists.
+    Raises CorruptSegment if an index is damaged, or missing or empty although the metadata says that it has entries.
     """
     snapshots = snapshots or ProducerSnapshots(storage)
     slices = [step for step in steps if isinstance(step, SegmentSlice)]
@@ -203,12 +206,13 @@ def _aborted_in(
     wanted = (segment for segment in segments if not segment.txn_index_empty)
     for segment, data in storage.reader.read_indexes(wanted, IndexType.TRANSACTION):
         entries = parsed(storage, segment, IndexType.TRANSACTION, parse_transaction_index, data)
-        if entries and not (segment.segment_leader_epochs or opened.lineage.has_no_branch):
-            doubtful[segment.segment_id] = segment, entries
-        elif entries is not None:
+        if not entries:  # a broker that tells of an index copies none without entries
+            if told is not None and segment.start_offset >= told:
+                raise _lost(segment, "missing" if data is None else "empty")
+        elif segment.segment_leader_epochs or opened.lineage.has_no_branch:
             found.extend(entries)
-        elif told is not None and segment.start_offset >= told:
-            raise _lost(segment)
+        else:
+            doubtful[segment.segment_id] = segment, entries
     return [*found, *_of_the_log(storage, opened.lineage, doubtful)]
 
 
@@ -220,22 +224,45 @@ def _of_the_log(
     """The transactions of listed segments whose markers are in the log.
 
     A listing does not tell which segments an unclean election has cut off. Their transactions would hide committed
-    records of the log. The checkpoint of the segment has the leader epoch of each marker.
+    records of the log. The checkpoint of the segment has the leader epoch of each marker. Raises CorruptSegment if the
+    batch of a marker contradicts a checkpoint by which the marker is not in the log.
     """
     segments = [segment for segment, _ in doubtful.values()]
     for segment, data in storage.reader.read_indexes(segments, IndexType.LEADER_EPOCH):
         epochs = parsed(storage, segment, IndexType.LEADER_EPOCH, parse_leader_epoch_checkpoint, data) or ()
+        is_checked = False
         for entry in doubtful[segment.segment_id][1]:
             epoch = epoch_at(epochs, entry.last_offset)
             if epoch is None or lineage.agrees(entry.last_offset, epoch):
                 yield entry
+            elif not is_checked:  # no later marker of this segment is in the log either
+                _check_epoch(storage, segment, entry.last_offset, epoch)
+                is_checked = True
 
 
-def _lost(segment: RemoteLogSegmentMetadata) -> CorruptSegment:
+def _check_epoch(storage: Storage, segment: RemoteLogSegmentMetadata, offset: int, epoch: int) -> None:
+    """Raise CorruptSegment if the batch with `offset` has another leader epoch than the segment's checkpoint."""
+    piece = narrow_slice(storage, SegmentSlice(segment, offset, offset))
+    headers = (batch.header for batch in batches_of(storage, piece, piece.end_position))
+    header = next((header for header in headers if header.last_offset >= offset), None)
+    if header is not None and header.base_offset <= offset and header.leader_epoch not in (-1, epoch):
+        raise _damaged(
+            segment,
+            IndexType.LEADER_EPOCH,
+            f"by the checkpoint, offset {offset} has leader epoch {epoch}; its batch has {header.leader_epoch}",
+        )
+
+
+def _lost(segment: RemoteLogSegmentMetadata, state: str) -> CorruptSegment:
+    text = f"the metadata promises a transaction index with entries, but it is {state}"
+    return _damaged(segment, IndexType.TRANSACTION, text)
+
+
+def _damaged(segment: RemoteLogSegmentMetadata, index_type: IndexType, text: str) -> CorruptSegment:
     partition = segment.topic_id_partition
     return CorruptSegment(
-        "the metadata promises a transaction index, but there is none",
+        text,
         topic=partition.topic,
         partition=partition.partition,
-        object_name=f"{object_of(segment)} ({IndexType.TRANSACTION} index)",
+        object_name=f"{object_of(segment)} ({index_type} index)",
     )

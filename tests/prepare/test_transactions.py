@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from remote_fetch.config import Config
-from remote_fetch.errors import Unlocatable
+from remote_fetch.errors import CorruptSegment, Unlocatable
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.locate.timeline import AbortedLists, Timeline
 from remote_fetch.model import IndexType, LeaderEpoch, LogBounds
@@ -160,6 +160,32 @@ def test_an_abort_of_a_log_that_was_cut_off_hides_nothing(checkpoint: str) -> No
     assert not any(segment.segment_leader_epochs for segment in listed.segments)
     assert found.ends_at(9, markers[1])
     assert found.ends_at(7, markers[0]) == (checkpoint == "missing")
+
+
+@pytest.mark.parametrize("end", [13, "latest"])
+def test_a_checkpoint_that_denies_the_epoch_of_a_marker(end: int | str) -> None:
+    """It is the one of the segment before, from which the last leader epoch is missing. The marker's batch has it."""
+    log = LogBuilder()
+    for _ in range(2):
+        log.append_batch([Record(at, value=b"v") for at in range(5)])
+        log.roll()
+        log.new_leader_epoch()
+    log.append_batch([Record(at, value=b"v") for at in range(3)])
+    log.begin(7)
+    log.append_batch([Record(at, value=b"aborted") for at in range(3)], producer_id=7)
+    log.abort(7)
+    log.roll()
+    log.append_batch([Record(0, value=b"last")])
+    log.roll()
+    bucket = Bucket(log.segments())
+    sound = read(bucket, end=end, isolation=COMMITTED)
+    sound.fine()
+    assert sound.offsets == [*range(13), *([17] if end == "latest" else [])]
+    before = bucket.indexes[log.segments()[1].metadata.segment_id.id, IndexType.LEADER_EPOCH]
+    bucket.write_index(2, IndexType.LEADER_EPOCH, before)
+    found = read(bucket, end=end, isolation=COMMITTED)
+    assert (type(found.error), found.rows) == (CorruptSegment, [])
+    assert "by the checkpoint, offset 16 has leader epoch 1; its batch has 2" in str(found.error)
 
 
 def hidden_marker() -> tuple[Bucket, int]:

@@ -365,12 +365,15 @@ class TestTransactionIndex:
         assert "broker" in str(outcome.error)
         assert read(bucket, isolation=IsolationLevel.READ_UNCOMMITTED).error is None
 
-    def test_lost_where_the_metadata_promises_it(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(("data", "state"), [(None, "missing"), (b"", "empty")])
+    def test_lost_where_the_metadata_promises_it(self, tmp_path: Path, data: bytes | None, state: str) -> None:
         bucket = Bucket(self.aborted_log().tiered())
         config = config_of(bucket, True, tmp_path)
         assert bucket.at(0).txn_index_empty
-        bucket.write_index(1, IndexType.TRANSACTION, None)
-        check_error(read(bucket, isolation=COMMITTED, config=config), CorruptSegment, before=0)
+        bucket.write_index(1, IndexType.TRANSACTION, data)
+        outcome = read(bucket, isolation=COMMITTED, config=config)
+        check_error(outcome, CorruptSegment, before=0)
+        assert f"but it is {state}" in str(outcome.error)
 
     def test_lost_where_the_metadata_is_older(self, tmp_path: Path) -> None:
         bucket = Bucket(self.aborted_log().tiered(SegmentOptions(flags_empty_txn_index=False)))
