@@ -181,6 +181,8 @@ class HttpStore:
             raise
         except Exception as error:
             failure = failure_of(error, name)
+            if failure is None and isinstance(error, _Refused):
+                failure = StorageUnavailable(f"the server answered with {error}", object_name=name)
             if failure is None:
                 raise
             raise failure from _without_url(error)
@@ -202,20 +204,24 @@ class HttpStore:
             if response.status not in _REDIRECTS or not location:
                 return response
             _done_with(response)
-            before, url = url, urljoin(url, location)
-            self._check_redirect(before, url)
+            url = self._redirected(url, location)
         raise StorageDenied(f"the server redirects more than {_MAX_REDIRECTS} times")
 
-    def _check_redirect(self, before: str, url: str) -> None:
-        """Raise StorageDenied unless the URL may be followed: a host that can answer for this one is configured."""
+    def _redirected(self, before: str, location: str) -> str:
+        """The URL to ask next. Raises StorageDenied unless a host that may answer for this one is configured."""
+        try:
+            url = urljoin(before, location)
+            host = (urlsplit(url).hostname or "").lower()
+        except ValueError:
+            raise StorageDenied("the server redirects to an address that is no URL") from None
         if urlsplit(url).scheme != urlsplit(before).scheme:
             raise StorageDenied("the server redirects to another scheme, which is not followed")
-        host = (urlsplit(url).hostname or "").lower()
         if _origin(url) != _origin(before) and host not in self._redirect_hosts:
             raise StorageDenied(
                 f"the server redirects to another host, {host!r}, which is not followed",
                 hint=f"If that host is yours, set {OPTIONS}redirect_hosts={host}",
             )
+        return url
 
     def _timeout(self, deadline: float) -> urllib3.Timeout:
         import urllib3  # noqa: PLC0415 - an extra, which is there by now
@@ -279,6 +285,11 @@ def _without_url(error: Exception) -> Exception:
 
 def _body_of(response: urllib3.BaseHTTPResponse, wanted: _Range) -> Buffer:
     if response.status == 416:
+        size_bytes = total_of(response.headers.get("Content-Range"))
+        if size_bytes is None and wanted.start > 0:
+            return b""  # a reader that wants more bytes checks where the object ends
+        if size_bytes is None or size_bytes > wanted.start:
+            raise _wrong_range("the server refuses a range that begins inside the object, or does not tell its size")
         return b""
     if response.status == 200:
         if wanted.start > 0 or wanted.end >= 0:

@@ -108,6 +108,34 @@ def test_a_body_that_trickles_ends_with_the_read_timeout(server: RangeServer) ->
     assert "the body did not arrive in time" in str(found)
 
 
+@pytest.mark.parametrize("status", [201, 203, 204, 600])
+def test_a_status_that_no_store_answers_with(server: RangeServer, status: int) -> None:
+    found = failure(server, Fault(FaultKind.STATUS, status))
+    assert type(found) is StorageUnavailable
+    assert f"the server answered with status {status}" in str(found)
+
+
+def test_a_refused_range_is_the_end_only_if_the_object_has_no_byte_there(server: RangeServer) -> None:
+    """Else an index that has bytes would be taken for an empty one."""
+    store = HttpFetcher().open_store({"remote.storage.url": server.url})
+    server.files |= {"empty": b"", "full": b"abc"}
+    assert [store.get("empty", 0, 5), store.get("full", 3, 5)] == [b"", b""]
+    server.plan = lambda asked: Fault(FaultKind.STATUS, 416)
+    with pytest.raises(StorageUnavailable, match="refuses a range"):
+        store.get("full", 0, 5)
+    assert store.get("full", 3, 5) == b"", "a server need not tell the size"
+    server.plan = lambda asked: Fault(FaultKind.REFUSED_RANGE)
+    with pytest.raises(StorageUnavailable, match="refuses a range"):
+        store.get("full", 1, 2)
+    store.close()
+
+
+def test_a_redirect_to_what_is_no_url(server: RangeServer) -> None:
+    found = failure(server, Fault(FaultKind.REDIRECT, location="http://[bad/"))
+    assert type(found) is StorageDenied
+    assert "no URL" in str(found)
+
+
 def test_one_get_for_one_range(server: RangeServer) -> None:
     fetcher = opened(server)
     server.asked.clear()

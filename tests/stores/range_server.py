@@ -57,6 +57,8 @@ class FaultKind(StrEnum):
     """Another range of the same length, and it says so."""
     UNNAMED_RANGE = "unnamed-range"
     """The right bytes, without saying which range they are."""
+    REFUSED_RANGE = "refused-range"
+    """416 with the size of the object, for a range that the object has."""
     WHOLE = "whole"
     """200 with the whole object, as from a server that does not know ranges."""
     REDIRECT = "redirect"
@@ -272,6 +274,8 @@ def _answer(data: bytes | None, is_range: bool, start: int, end: int) -> _Range:
 
 def _other(kind: FaultKind, data: bytes, asked: Asked, size_bytes: int) -> _Range:
     """An answer to another question."""
+    if kind is FaultKind.REFUSED_RANGE:
+        return _Range(416, b"", f"bytes */{len(data)}")
     if kind is FaultKind.WHOLE:
         return _Range(200, data, None)
     start = asked.start + (1 if kind is FaultKind.WRONG_RANGE else 0)
