@@ -66,6 +66,8 @@ def run(argv: Sequence[str] | None = None) -> int:
             _give_up_output()
         return _failed(file_fault(error) if error.filename is None else f"{file_fault(error)}: {error.filename}")
     except Exception as error:
+        if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
+            return 130  # some calls of confluent_kafka's AdminClient hand Ctrl-C on so
         said = _broker_says(error)
         if said is None:
             raise

@@ -138,6 +138,14 @@ def test_fine_is_0(run: Run, bucket: str) -> None:
     assert run("ls", "--url", bucket).code == 0
 
 
+def test_interrupted_inside_confluent_kafka_is_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    handed_on = SystemError("describe_topics returned a result with an exception set")
+    handed_on.__cause__ = KeyboardInterrupt()
+    monkeypatch.setattr(ls, "_run", raising(handed_on))
+    outcome = run("ls", "-b", "127.0.0.1:1")
+    assert (outcome.code, outcome.stderr) == (130, "")
+
+
 def test_interrupted_is_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ls, "_run", raising(KeyboardInterrupt()))
     outcome = run("ls")
