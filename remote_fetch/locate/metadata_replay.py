@@ -46,6 +46,8 @@ _CONSUME_MESSAGES = 2_000
 """Small, so that a reader releases the interpreter's lock often and the application's threads can run."""
 _POLL_S = 0.2
 _RETRY_S = 0.1
+_MAX_BEGINS = 5
+"""How often one reading begins, because retention can delete the first records of the topic during it."""
 _SAVED_AFTER_OFFSETS = 5_000
 """A reading that advanced this far is saved soon after. A shorter one is saved at the end."""
 _SAVE_DELAY_S = 5.0
@@ -231,8 +233,8 @@ class MetadataTopic:
                 return TopicOrigin(cluster_id, described.topic_id, len(described.partitions))
         return None
 
-    def _catch_up(self, topic_id: Uuid | None, numbers: Iterable[int], *, resumes: bool = True) -> None:
-        """Read the metadata partitions to their current ends. `resumes`: begin with saved replays.
+    def _catch_up(self, topic_id: Uuid | None, numbers: Iterable[int], *, begins: int = 1) -> None:
+        """Read the metadata partitions to their current ends. The first begin, by `begins`, uses saved replays.
 
         Raises Unlocatable if it takes too long or is forbidden, and KafkaException with the broker's error.
         """
@@ -246,8 +248,8 @@ class MetadataTopic:
             if self._cache is not None:
                 self._origin = self._origin_of(self._patiently(lambda: self._cluster.describe(self.name)))
             replay = self._replays[topic_id] = self._new_replay(topic_id)
-        if resumes and not self._resume(topic_id, replay, bounds, began_ms):
-            self._begin_again(topic_id, replay)
+        if begins == 1 and not self._resume(topic_id, replay, bounds, began_ms):
+            self._begin_again(topic_id, replay, begins)
             return
         ends: dict[int, int] = {}
         starts = []
@@ -263,16 +265,18 @@ class MetadataTopic:
                 consumer.assign(starts)
                 self._consume(consumer, replay, ends)
             except CutOff:
-                self._begin_again(topic_id, replay)
+                self._begin_again(topic_id, replay, begins)
                 return
             finally:
                 consumer.unassign()
         replay.since_ms.update(dict.fromkeys(bounds, began_ms))
 
-    def _begin_again(self, topic_id: Uuid | None, replay: Replay) -> None:
+    def _begin_again(self, topic_id: Uuid | None, replay: Replay, begins: int) -> None:
         """Read the metadata partitions of a replay from their first records, and use no saved replay."""
         self._replays[topic_id] = self._new_replay(topic_id)
-        self._catch_up(topic_id, tuple(replay.read_to), resumes=False)
+        if begins == _MAX_BEGINS:
+            raise Unlocatable(f"{self.name} deletes records faster than they are read; {begins} readings were cut off")
+        self._catch_up(topic_id, tuple(replay.read_to), begins=begins + 1)
 
     def _is_lost(self, replay: Replay, bounds: dict[int, tuple[int, int, int]], now_ms: int) -> bool:
         """Whether the records read before are not enough to go on from.

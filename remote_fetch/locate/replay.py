@@ -29,7 +29,7 @@ _EOF = KafkaError._PARTITION_EOF
 
 
 class CutOff(Exception):
-    """The log no longer has the place at which a saved replay ends."""
+    """The log no longer has the place at which reading was to go on, or to begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Replay:
                     raise denied(name)
                 elif error.fatal():
                     raise KafkaException(error)
-                elif error.code() == KafkaError._AUTO_OFFSET_RESET and message.partition() in self.saved_to:
+                elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                     raise CutOff
                 # librdkafka recovers from other errors. The deadline of the caller bounds how long.
         finally:

@@ -4,8 +4,8 @@ Rules of the file:
 
 - Pure.
 - A task holds metadata, never data, configuration or credentials.
-- Of a partition's segments it has those that it reads, the other copies of their offsets, and the next few, which may
-  hold the markers of transactions.
+- Of a partition's segments it has those that it reads, the other copies of their offsets, and the next one, which
+  tells that the tier goes on. If markers of transactions are wanted, it has the next two.
 """
 
 from __future__ import annotations
@@ -83,9 +83,8 @@ def _needed(opened: OpenPartition, steps: Sequence[PlanStep]) -> OpenPartition:
     if not slices:
         return opened.within(steps[0].first_offset, steps[-1].last_offset).without_segments()
     first, last = slices[0].first_offset, max(step.segment.end_offset for step in slices)
-    if opened.isolation is IsolationLevel.READ_COMMITTED:
-        for _ in range(_FOLLOWERS):
-            following = opened.tiered(last + 1)
-            if following is not None:
-                last = following.end_offset
+    for _ in range(_FOLLOWERS if opened.isolation is IsolationLevel.READ_COMMITTED else 1):
+        following = opened.tiered(last + 1)
+        if following is not None:
+            last = following.end_offset
     return opened.within(first, last)

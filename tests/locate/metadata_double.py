@@ -181,6 +181,10 @@ class Topics:
         for one in [] if self.is_mute else self.assigned:
             number, end = one.partition, self.end(one.partition)
             while len(found) < num_messages and one.offset <= end:
+                if one.offset < self.starts.get(number, 0):  # librdkafka stops the partition
+                    one.offset = end + 1
+                    found.append(Message(place=number, failure=KafkaError(KafkaError._AUTO_OFFSET_RESET)))
+                    break
                 if one.offset == end:
                     found.append(Message(end, number, failure=KafkaError(KafkaError._PARTITION_EOF)))
                 else:

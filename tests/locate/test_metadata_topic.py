@@ -107,6 +107,38 @@ def test_the_end_is_reached_though_the_last_records_were_compacted_away() -> Non
     assert reader.locator.timeline(partition).next_metadata_offset == 9
 
 
+class Retention(Topics):
+    """A metadata topic that deletes its first record after each of the next `left` questions about its ends."""
+
+    left = 0
+
+    def ends(self, name: str, numbers: Collection[int]) -> dict[int, tuple[int, int, int]]:
+        found = super().ends(name, numbers)
+        for number in numbers if self.left > 0 else ():
+            self.starts[number] = self.starts.get(number, 0) + 1
+            del self.logs[number][0]
+        self.left -= 1
+        return found
+
+
+def test_records_that_are_deleted_between_the_question_and_the_reading() -> None:
+    topics = Retention()
+    topics.left = 2
+    topics.write(PARTITIONS[0], *range(9))
+    reader = MetadataTopic(cast(Cluster, topics), timeout_ms=10_000)
+    reader.read_for(PARTITIONS[:1])
+    assert [one.start_offset for one in reader.timeline(PARTITIONS[0]).segments] == [10 * at for at in range(2, 9)]
+    assert len(topics.asked) == 3
+
+
+def test_a_topic_that_deletes_faster_than_it_is_read_ends_a_reading() -> None:
+    topics = Retention()
+    topics.left = 100
+    topics.write(PARTITIONS[0], *range(9))
+    with pytest.raises(Unlocatable, match="deletes records faster than they are read"):
+        MetadataTopic(cast(Cluster, topics), timeout_ms=10_000).read_for(PARTITIONS[:1])
+
+
 def test_a_metadata_topic_that_became_shorter_is_read_again() -> None:
     """The topic was made again, or an unclean election cut it off. The records read before may be gone."""
     topics = Topics()
