@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast
 
 from fetchers.layouts.aiven_manifest import CIPHER_OVERHEAD_BYTES, Encryption
+from remote_fetch.configured_files import read_file
 from remote_fetch.errors import ConfigError, CorruptSegment, MissingExtra, StorageDenied, UnsupportedFormat
-from remote_fetch.file_errors import file_fault
 from remote_fetch.model import Buffer
 
 __all__ = ["KEY_FILE_OPTION", "Cipher", "KeyRing", "key_files"]
@@ -107,13 +107,9 @@ def _load(key_pair_id: str, path: str) -> Callable[[bytes], bytes]:
             "reading encrypted segments needs the libraries cryptography and PyCryptodome",
             extra="encryption",
         ) from error
+    text = read_file(path, key=option, max_bytes=_MAX_KEY_FILE_BYTES)
     try:
-        with open(path, "rb") as file:
-            text = file.read(_MAX_KEY_FILE_BYTES + 1)
-    except (OSError, ValueError) as error:  # a path may hold what no path holds
-        raise ConfigError(f"{option}={path}: {file_fault(error)}", key=option) from error
-    try:
-        key = RSA.import_key(text) if len(text) <= _MAX_KEY_FILE_BYTES else None
+        key = RSA.import_key(text)
     except (ValueError, IndexError, TypeError):
         key = None
     if key is None or not key.has_private():

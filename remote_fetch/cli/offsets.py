@@ -26,7 +26,7 @@ from remote_fetch.restore.offset_map import OffsetMap
 
 __all__ = ["add_parser"]
 
-_MAX_BYTES = 256 << 20
+_MAX_CHARACTERS = 256 << 20
 
 
 def add_parser(commands: Any, summary: str) -> None:
@@ -69,12 +69,14 @@ def _rows(name: str) -> Iterator[tuple[int, list[str]]]:
     """The rows of the file with their numbers. Raises ConfigError if it cannot be read."""
     try:
         if name == "-":
-            text = sys.stdin.read(_MAX_BYTES)
+            text = sys.stdin.read(_MAX_CHARACTERS + 1)
         else:
             with open(name, encoding="utf-8") as file:
-                text = file.read(_MAX_BYTES)
+                text = file.read(_MAX_CHARACTERS + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{name}: {file_fault(error)}") from None
+    if len(text) > _MAX_CHARACTERS:
+        raise ConfigError(f"{name}: more than {_MAX_CHARACTERS} characters", hint="Translate the rows in several runs")
     return ((number, row) for number, row in enumerate(csv.reader(io.StringIO(text)), 1) if row)
 
 

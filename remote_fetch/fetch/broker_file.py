@@ -14,9 +14,9 @@ from importlib.metadata import entry_points
 from typing import NamedTuple
 
 from remote_fetch.config import Config
+from remote_fetch.configured_files import read_file
 from remote_fetch.errors import ConfigError, RemoteFetchError
 from remote_fetch.fetch.spi import BrokerStorage, BrokerStorageReader
-from remote_fetch.file_errors import file_fault
 from remote_fetch.formats.properties import MAX_BYTES, parse_properties
 
 __all__ = ["STORAGE_MANAGER", "Completed", "complete", "layout_of"]
@@ -42,13 +42,11 @@ def complete(config: Config) -> Completed:
     path = config.settings.storage_broker_properties
     if path is None:
         return Completed(config)
+    data = read_file(path, key=_KEY, max_bytes=MAX_BYTES)
     try:
-        with open(path, "rb") as file:
-            properties = parse_properties(file.read(MAX_BYTES + 1))
+        properties = parse_properties(data)
     except ConfigError as error:
         raise ConfigError(f"{_KEY}={path}: {error.message}", key=_KEY) from None
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise ConfigError(f"{_KEY}={path}: {file_fault(error)}", key=_KEY) from error
     manager = properties.get(STORAGE_MANAGER, "").strip()
     if not manager:
         raise ConfigError(

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
+from remote_fetch.configured_files import read_file
 from remote_fetch.errors import ConfigError
-from remote_fetch.file_errors import file_fault
 
 __all__ = ["SCHEMA_KEY", "LocationSchema", "SchemaField", "load_schema"]
 
@@ -157,14 +157,7 @@ def load_schema(file: str | None) -> LocationSchema:
     if file is None:
         name = "location_schema.json"
         return LocationSchema.parse(importlib.resources.files(__package__).joinpath(name).read_bytes(), name)
-    try:
-        with open(file, "rb") as opened:
-            data = opened.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise _wrong(f"{file}: {file_fault(error)}") from error
-    if len(data) > _MAX_BYTES:
-        raise _wrong(f"{file} is larger than {_MAX_BYTES} bytes")
-    return LocationSchema.parse(data, file)
+    return LocationSchema.parse(read_file(file, key=SCHEMA_KEY, max_bytes=_MAX_BYTES), file)
 
 
 def _fields(given: Mapping[str, Any], message: Message, name: str) -> tuple[SchemaField, ...]:

@@ -20,6 +20,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from remote_fetch.deadline import Deadline
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel
 from remote_fetch.observe import ReadPlanned
@@ -45,6 +46,8 @@ _STABLE_S = 2.0
 """How long the end of a partition has to stay the same before a run goes on: a request of the run before may still be
 under way in the broker."""
 _LOOK_AGAIN_S = 0.5
+_SETTLE_S = 60.0
+"""How long ends may go on to change. A request of a run before is over by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,14 +229,24 @@ class Restore:
         return first > max(journal.maps[number].source_next, journal.head.source_starts.get(number, first))
 
     def _stable_ends(self, numbers: Collection[int]) -> dict[int, int]:
-        """The ends of the new partitions, after they have not changed for a while."""
+        """The ends of the new partitions, after they have not changed for a while.
+
+        Raises ConfigError if they go on to change.
+        """
         ends = self._target.ends(numbers)
-        since = time.monotonic()
-        while time.monotonic() - since < _STABLE_S:
+        deadline, until = Deadline.after(_SETTLE_S), Deadline.after(_STABLE_S)
+        while not until.is_over:
             time.sleep(_LOOK_AGAIN_S)
             now = self._target.ends(numbers)
+            if now != ends and deadline.is_over:
+                changed = next(number for number in now if now[number] != ends[number])
+                raise ConfigError(
+                    f"partition {changed} of the target still grows after {_SETTLE_S:.0f} s",
+                    key="--to-topic",
+                    hint="Another writer writes to the topic, or another run with this journal. Stop it first",
+                )
             if now != ends:
-                ends, since = now, time.monotonic()
+                ends, until = now, Deadline.after(_STABLE_S)
         return ends
 
     # --------------------------------------------------------------------------------------------------------- records

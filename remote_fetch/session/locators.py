@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from remote_fetch.configured_files import read_file
 from remote_fetch.errors import ConfigError
 from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister
-from remote_fetch.file_errors import file_fault
 from remote_fetch.locate.listing import ListingLocator
 from remote_fetch.locate.locator import GuessingLocator, KnownTimelines
 from remote_fetch.locate.snapshot import load_timelines
@@ -57,12 +57,7 @@ def open_snapshot(settings: Settings) -> KnownTimelines:
     name = settings.locator_snapshot_file
     if name is None:
         raise ConfigError(f"remote.locator=snapshot needs {key}", key=key)
-    try:
-        with open(name, "rb") as file:
-            data = file.read(_MAX_SNAPSHOT_BYTES)
-    except OSError as error:
-        raise ConfigError(f"{key}={name}: {file_fault(error)}", key=key) from error
-    return KnownTimelines(load_timelines(data)[1])
+    return KnownTimelines(load_timelines(read_file(name, key=key, max_bytes=_MAX_SNAPSHOT_BYTES))[1])
 
 
 def open_broker_locator(settings: Settings, cluster: Cluster, say: Callable[[str], None]) -> BrokerLocator:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from urllib.parse import urlsplit
 
+from remote_fetch.configured_files import read_file
 from remote_fetch.errors import ConfigError
 from remote_fetch.file_errors import file_fault
 from remote_fetch.plan.prices import Prices, parse_prices
@@ -23,9 +24,9 @@ def open_prices(settings: Settings) -> Prices | None:
         shipped = files("remote_fetch.plan").joinpath("prices.toml")
         return parse_prices(shipped.read_text(encoding="utf-8"), scheme, file="the table of this package")
     key = "remote.storage.prices"
+    data = read_file(name, key=key, max_bytes=_MAX_BYTES)
     try:
-        with open(name, encoding="utf-8") as file:
-            text = file.read(_MAX_BYTES)
-    except (OSError, UnicodeDecodeError) as error:
+        text = data.decode()
+    except UnicodeDecodeError as error:
         raise ConfigError(f"{key}={name}: {file_fault(error)}", key=key) from None
     return parse_prices(text, scheme or "file", file=name)

@@ -36,6 +36,8 @@ __all__ = ["TypedColumns"]
 
 _LOG = logging.getLogger("remote_fetch.typed")
 _PLACE = ("topic", "partition", "offset")
+_MAX_DECODERS = 10_000
+"""How many decoders are kept, and reasons why there is none. Values name their schemas, so they have no bound."""
 
 
 class ValueReader(Protocol):
@@ -170,6 +172,8 @@ class _Column:
     def _decoder(self, ref: SchemaRef) -> Decoder | str:
         """The decoder of a writer's schema, or why there is none."""
         if ref not in self._decoders:
+            if len(self._decoders) >= _MAX_DECODERS:
+                self._decoders.clear()
             try:
                 writer = None if self._registry is None else self._registry.written(ref)
                 self._decoders[ref] = self._reader.decoder(writer, ref.path)

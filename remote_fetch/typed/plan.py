@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from remote_fetch.config import Config
+from remote_fetch.configured_files import read_file
 from remote_fetch.errors import ConfigError, UnknownSchema
 from remote_fetch.file_errors import file_fault
 from remote_fetch.typed.registry import Registry
@@ -163,11 +164,8 @@ def _version(name: str, text: str) -> str:
 
 
 def _from_file(path: str, key: str, kind: str) -> SchemaText:
+    data = read_file(path, key=key, max_bytes=_MOST_SCHEMA_BYTES)
     try:
-        with open(path, "rb") as file:
-            data = file.read(_MOST_SCHEMA_BYTES + 1)
-        if len(data) > _MOST_SCHEMA_BYTES:
-            raise ConfigError(f"{key}={path}: larger than {_MOST_SCHEMA_BYTES} bytes", key=key)
         return SchemaText(kind, data.decode("utf-8-sig"))
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise ConfigError(f"{key}={path}: {file_fault(error)}", key=key) from error

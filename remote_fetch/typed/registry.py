@@ -7,10 +7,12 @@ Rules of the file:
   is the fault of the configuration.
 - No message has a secret: a URL is shown without user and password, and what a registry answers is not shown.
 - Each schema is asked for once. The schemas that are known can be taken along to another process.
+- The number of unknown ids that are kept is bounded: values name them, so it has no bound of its own.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -32,6 +34,8 @@ _NUMBERS = (
     "timeout", "cache.capacity", "cache.latest.ttl.sec", "max.retries", "retries.wait.ms", "retries.max.wait.ms",
 )  # fmt: skip
 _MOST_REFERENCES = 1000
+_MAX_UNKNOWN = 1000
+_LOG = logging.getLogger("remote_fetch.typed")
 _AWAY = (408, 429, 500, 502, 503, 504)
 _MISSING_ID = (40403, 40401, 40402)
 
@@ -45,7 +49,8 @@ class Registry:
         """`wait_s`: how long to wait for a registry that is away; 0 for the default. Raises ConfigError."""
         self._config = dict(config)
         self._wait_s = wait_s or _DEFAULT_WAIT_S
-        self._known: dict[SchemaRef, SchemaText | None] = dict(known or {})
+        self._known: dict[SchemaRef, SchemaText] = dict(known or {})
+        self._unknown: set[SchemaRef] = set()
         self._references: dict[tuple[str, int], SchemaText] = {}
         self._client: Any = None
         self.url = bare_url(self._config.get("url", ""))
@@ -55,17 +60,32 @@ class Registry:
     @property
     def known(self) -> Mapping[SchemaRef, SchemaText]:
         """The schemas that were asked for and found, by id and by GUID."""
-        return {ref: schema for ref, schema in self._known.items() if schema is not None}
+        return dict(self._known)
 
     def written(self, ref: SchemaRef) -> SchemaText:
-        """The schema that a framing names. Raises Undecodable if the registry does not know it, else as `latest`."""
+        """The schema that a framing names. Raises Undecodable if the registry does not know it, else as `version`."""
         at = SchemaRef(ref.id, ref.guid)
-        if at not in self._known:
-            self._known[at] = self._ask_for(at)
-        schema = self._known[at]
-        if schema is None:
+        if at not in self._known and at not in self._unknown:
+            found = self._ask_for(at)
+            if found is None:
+                self._note_unknown(at)
+            else:
+                self._known[at] = found
+        if at in self._unknown:
             raise Undecodable(f"the registry {self.url} does not know the schema of {at}")
-        return schema
+        return self._known[at]
+
+    def _note_unknown(self, ref: SchemaRef) -> None:
+        """Keep in mind that the registry does not know an id. Forget the ones before if they are many."""
+        self._unknown.add(ref)
+        if len(self._unknown) > _MAX_UNKNOWN:
+            _LOG.warning(
+                "the registry %s does not know %d schema ids of values. Each costs a request. Perhaps these values are "
+                "not in Confluent's format, or another registry has their schemas",
+                self.url,
+                len(self._unknown),
+            )
+            self._unknown = {ref}
 
     def version(self, subject: str, version: str) -> SchemaText:
         """A version of a subject, by its number or `latest`.

@@ -245,6 +245,21 @@ class TestWrongTargets:
         with pytest.raises(ConfigError, match="Another writer"):
             restore(bucket, tmp_path / "journal", Shared())
 
+    def test_a_writer_that_does_not_stop(self, bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Growing(FakeTarget):
+            def ends(self, numbers: Collection[int]) -> dict[int, int]:
+                if len(self.logs[1]) < 1000:
+                    self.logs[1].append((None, b"of another writer", [], 0))
+                return super().ends(numbers)
+
+        target = FakeTarget()
+        restore(bucket, tmp_path / "journal", target)
+        monkeypatch.setattr(job, "_STABLE_S", 1.0)
+        monkeypatch.setattr(job, "_LOOK_AGAIN_S", 0.0)
+        monkeypatch.setattr(job, "_SETTLE_S", 0.0)
+        with pytest.raises(ConfigError, match="partition 1 of the target still grows"):
+            restore(bucket, tmp_path / "journal", Growing(logs=target.logs))
+
     def test_a_writer_after_the_end(self, bucket: Path, tmp_path: Path) -> None:
         target = FakeTarget()
         restore(bucket, tmp_path / "journal", target)

@@ -166,6 +166,23 @@ def test_a_value_that_does_not_decode(registry: RegistryDouble, value: bytes, re
     assert reasons[0] is reasons[2] is reasons[3] is None
 
 
+def test_ids_that_values_invent_are_not_kept_for_ever(
+    registry: RegistryDouble, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each id of a topic in another format may be one of its own."""
+    monkeypatch.setattr("remote_fetch.typed.registry._MAX_UNKNOWN", 5)
+    monkeypatch.setattr("remote_fetch.typed.columns._MAX_DECODERS", 5)
+    number = registry.register("t-value", V1)
+    typed = typed_of(config_of(registry, value_on_error="null"))
+    values = [*(framed(100 + at, b"x") for at in range(12)), framed(number, b"\2"), framed(111, b"x")]
+    assert typed.apply(batch_of(typed, values)).column("value").to_pylist() == [*[None] * 12, {"a": 1}, None]
+    (column,) = typed._columns.values()
+    assert column._registry is not None
+    assert len(column._registry._unknown) <= 5
+    assert len(column._decoders) <= 5
+    assert caplog.text.count("does not know 6 schema ids") == 2
+
+
 def test_a_batch_without_faults_has_empty_quarantine(registry: RegistryDouble) -> None:
     number = registry.register("t-value", V1)
     kept = typed_of(config_of(registry, value_on_error="quarantine"), ("value",))
