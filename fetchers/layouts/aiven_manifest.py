@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 import zstandard
 
+from fetchers.layouts.naming import MAX_INDEX_BYTES
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
 from remote_fetch.model import (
     MAX_OFFSET,
@@ -56,7 +57,6 @@ CIPHER_OVERHEAD_BYTES = 12 + 16
 MAX_CHUNKS = 1 << 20
 """Most chunks of one segment that are believed: 2 GiB in chunks of 2 KiB, where the plug-in's default is 4 MiB."""
 
-_MAX_INDEX_BYTES = 64 << 20
 _MAX_SEGMENT_BYTES = 1 << 48
 """Far more than the 2 GiB of today's brokers (KIP-1333), and few enough for exact arithmetic with any chunk size."""
 _INT32 = 2**31 - 1
@@ -243,7 +243,7 @@ def _segment_indexes(found: Mapping[str, Any]) -> Mapping[IndexType, ByteRange |
             continue
         place = _object(found, name)
         start = _number(place, "position")
-        indexes[index_type] = ByteRange(start, start + _number(place, "size", most=_MAX_INDEX_BYTES))
+        indexes[index_type] = ByteRange(start, start + _number(place, "size", most=MAX_INDEX_BYTES))
     return MappingProxyType(indexes)
 
 

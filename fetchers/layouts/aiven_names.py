@@ -14,10 +14,18 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
+from fetchers.layouts.naming import uuid_of
 from remote_fetch.errors import CorruptSegment
 from remote_fetch.fetch.spi import ObjectStore
 from remote_fetch.formats.tagged_fields import read_compact_string, read_tagged_fields
-from remote_fetch.model import UNKNOWN_SIZE, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from remote_fetch.model import (
+    MAX_OFFSET,
+    UNKNOWN_SIZE,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+    Uuid,
+)
 
 __all__ = ["MANIFEST_SUFFIX", "custom_names", "levels_below", "partitions_named", "segment_of", "segments_named"]
 
@@ -28,7 +36,6 @@ _OBJECT_PREFIX_TAG, _OBJECT_KEY_TAG = 1, 2
 _TOPIC = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<id>[A-Za-z0-9_-]{22})")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _STEM = re.compile(r"(?P<offset>[0-9]{20})-(?P<id>[A-Za-z0-9_-]{22})")
-_MAX_OFFSET = 2**63 - 1
 _PROBED_FOLDERS = 8
 """How many folders are looked into to know one of this layout."""
 _PROBED_OBJECTS = 100
@@ -100,7 +107,7 @@ def levels_below(store: ObjectStore, prefix: str, folder: str) -> int | None:
 def _topic_of(folder: str, start: str) -> tuple[str, Uuid] | None:
     """The topic that a folder names after `start`, None for folders that the plug-in does not make."""
     match = _TOPIC.fullmatch(folder.removeprefix(start)) if folder.startswith(start) else None
-    topic_id = None if match is None else _uuid_of(match["id"])
+    topic_id = None if match is None else uuid_of(match["id"])
     return None if match is None or topic_id is None else (match["topic"], topic_id)
 
 
@@ -114,17 +121,10 @@ def _partition_of(topic_id: Uuid, topic: str, number: str) -> TopicIdPartition |
 
 def _segment_of(partition: TopicIdPartition, stem: str) -> RemoteLogSegmentMetadata | None:
     match = _STEM.fullmatch(stem)
-    segment_id = None if match is None else _uuid_of(match["id"])
-    if match is None or segment_id is None or int(match["offset"]) > _MAX_OFFSET:
+    segment_id = None if match is None else uuid_of(match["id"])
+    if match is None or segment_id is None or int(match["offset"]) > MAX_OFFSET:
         return None
     return RemoteLogSegmentMetadata(RemoteLogSegmentId(partition, segment_id), int(match["offset"]), -1, UNKNOWN_SIZE)
-
-
-def _uuid_of(text: str) -> Uuid | None:
-    try:
-        return Uuid.parse(text)
-    except ValueError:
-        return None
 
 
 def custom_names(custom_metadata: bytes | None) -> tuple[str | None, str | None]:

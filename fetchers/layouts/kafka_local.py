@@ -17,18 +17,18 @@ from itertools import islice
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from fetchers.layouts.naming import checked_names
+from fetchers.layouts.naming import SUFFIXES, checked_names, read_bounded_index, uuid_of
 from fetchers.layouts.options import layout_options
-from remote_fetch.errors import ConfigError, CorruptSegment, SegmentNotFound, StorageDenied, Unlocatable
+from remote_fetch.errors import ConfigError, SegmentNotFound, StorageDenied, Unlocatable
 from remote_fetch.fetch.inventory import ExpectedObject
 from remote_fetch.fetch.spi import BrokerStorage, ObjectInfo, ObjectStore, SizedStore
 from remote_fetch.model import (
+    MAX_OFFSET,
     Buffer,
     IndexType,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     TopicIdPartition,
-    Uuid,
 )
 
 __all__ = ["KafkaLocalLayout"]
@@ -38,26 +38,15 @@ T = TypeVar("T")
 _TREE = "kafka-tiered-storage"
 """The folder that LocalTieredStorage puts below its `dir`."""
 
-_SUFFIXES = {
-    IndexType.OFFSET: ".index",
-    IndexType.TIMESTAMP: ".timeindex",
-    IndexType.PRODUCER_SNAPSHOT: ".snapshot",
-    IndexType.TRANSACTION: ".txnindex",
-    IndexType.LEADER_EPOCH: ".leader_epoch_checkpoint",
-}
-_KINDS = {"log": ".log", **{index_type.value: suffix for index_type, suffix in _SUFFIXES.items()}}
-_ALWAYS = {_SUFFIXES[IndexType.PRODUCER_SNAPSHOT], _SUFFIXES[IndexType.LEADER_EPOCH]}
+_ALWAYS = {SUFFIXES[IndexType.PRODUCER_SNAPSHOT], SUFFIXES[IndexType.LEADER_EPOCH]}
 """Every finished upload has these files. The `.log` comes first, so that an upload without them has not ended."""
 _PARTITION = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})-(?P<id>[A-Za-z0-9_-]{22})")
 _SEGMENT = re.compile(r"(?P<stem>[0-9]{20}-[A-Za-z0-9_-]{22})(?P<suffix>\.[a-z_]+)")
 
-_MAX_OFFSET = 2**63 - 1
 _PROBED_NAMES = 1_000
 """How many names are looked at to know a folder of this layout."""
 _PROBED_FOLDERS = 8
 """How many of these folders are looked into."""
-_MAX_INDEX_BYTES = 64 << 20
-"""Largest index that is believed: six times what brokers write by default (`segment.index.bytes`, 10 MiB)."""
 
 
 class KafkaLocalLayout:
@@ -109,15 +98,12 @@ class KafkaLocalLayout:
         self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, index_type: IndexType
     ) -> Buffer | None:
         """As `Layout.read_index`: each index is an object, and one that is not there does not exist."""
-        try:
-            data = self._get(store, metadata, _SUFFIXES[index_type], 0, _MAX_INDEX_BYTES + 1)
-        except SegmentNotFound:
-            if self._tree is None:  # looked for at a place that nobody has seen: is the segment there?
-                self._get(store, metadata, ".log", 0, 1)
-            return None
-        if memoryview(data).nbytes > _MAX_INDEX_BYTES:
-            name = _name(metadata, _SUFFIXES[index_type])
-            raise CorruptSegment(f"an index of more than {_MAX_INDEX_BYTES} bytes", object_name=name)
+        suffix = SUFFIXES[index_type]
+        data = read_bounded_index(
+            lambda start, end: self._get(store, metadata, suffix, start, end), _name(metadata, suffix)
+        )
+        if data is None and self._tree is None:  # looked for at a place that nobody has seen: is the segment there?
+            self._get(store, metadata, ".log", 0, 1)
         return data
 
     def segment_size(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata) -> int | None:
@@ -151,7 +137,7 @@ class KafkaLocalLayout:
         if store is not None and self._tree is None and not self._cannot_look:
             self._tree_in(store, listed=True)
         stem = f"{self._likely_tree}{_name(metadata, '')}"
-        return {kind: stem + suffix for kind, suffix in _KINDS.items()}
+        return {kind: stem + suffix for kind, suffix in SUFFIXES.items()}
 
     def expected_objects(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata) -> Sequence[ExpectedObject]:
         """As `InventoryLayout.expected_objects`: each file is an object. A transaction index may be missing."""
@@ -167,8 +153,8 @@ class KafkaLocalLayout:
         folder, _, file = name.rpartition("/")
         match = _SEGMENT.fullmatch(file)
         partition = None if match is None else _partition_of(folder.rpartition("/")[2])
-        segment_id = None if match is None else _uuid_of(match["stem"][21:])
-        if match is None or partition is None or segment_id is None or match["suffix"] not in _KINDS.values():
+        segment_id = None if match is None else uuid_of(match["stem"][21:])
+        if match is None or partition is None or segment_id is None or match["suffix"] not in SUFFIXES.values():
             return None
         return RemoteLogSegmentId(partition, segment_id)
 
@@ -240,31 +226,24 @@ def _segments(partition: TopicIdPartition, folder: str, store: ObjectStore) -> I
     for stem, files in found.items():
         if has_finished and not _ALWAYS & files.keys():
             continue
-        segment_id = _uuid_of(stem[21:])
+        segment_id = uuid_of(stem[21:])
         start_offset = int(stem[:20])
-        if ".log" in files and segment_id is not None and start_offset <= _MAX_OFFSET:
+        if ".log" in files and segment_id is not None and start_offset <= MAX_OFFSET:
             yield RemoteLogSegmentMetadata(
                 segment_id=RemoteLogSegmentId(partition, segment_id),
                 start_offset=start_offset,
                 end_offset=-1,
                 segment_size_in_bytes=files[".log"].size_bytes,
-                txn_index_empty=_SUFFIXES[IndexType.TRANSACTION] not in files,
+                txn_index_empty=SUFFIXES[IndexType.TRANSACTION] not in files,
             )
 
 
 def _partition_of(folder: str) -> TopicIdPartition | None:
     match = _PARTITION.fullmatch(folder)
-    topic_id = None if match is None else _uuid_of(match["id"])
+    topic_id = None if match is None else uuid_of(match["id"])
     if match is None or topic_id is None:
         return None
     try:
         return TopicIdPartition.parsed(topic_id, match["topic"], int(match["partition"]))
     except ValueError:  # a folder that no broker made
-        return None
-
-
-def _uuid_of(text: str) -> Uuid | None:
-    try:
-        return Uuid.parse(text)
-    except ValueError:  # 22 such characters can hold more than 16 bytes
         return None

@@ -1,14 +1,58 @@
-"""The check of names that a layout gives for signing: each has to show that the object belongs to the segment."""
+"""The rules that layouts share: Kafka's suffixes, ids in names, the bound of an index, the check of names for signing.
+
+Rules of the file:
+
+- An index is asked for with a bound, and one that reaches it is refused.
+- A name is signed only if it shows that the object belongs to the segment.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
-from remote_fetch.errors import UnsupportedFormat
+from remote_fetch.errors import CorruptSegment, SegmentNotFound, UnsupportedFormat
 from remote_fetch.formats.object_names import belongs_to
-from remote_fetch.model import RemoteLogSegmentMetadata
+from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata, Uuid
 
-__all__ = ["checked_names"]
+__all__ = ["MAX_INDEX_BYTES", "SUFFIXES", "checked_names", "read_bounded_index", "uuid_of"]
+
+SUFFIXES: Mapping[str, str] = MappingProxyType(
+    {
+        "log": ".log",
+        IndexType.OFFSET.value: ".index",
+        IndexType.TIMESTAMP.value: ".timeindex",
+        IndexType.PRODUCER_SNAPSHOT.value: ".snapshot",
+        IndexType.TRANSACTION.value: ".txnindex",
+        IndexType.LEADER_EPOCH.value: ".leader_epoch_checkpoint",
+    }
+)
+"""The end of a file's name in a broker's log directory, by the kind of the object."""
+MAX_INDEX_BYTES = 64 << 20
+"""Largest index that is believed: six times what brokers write by default (`segment.index.bytes`, 10 MiB)."""
+
+
+def read_bounded_index(get: Callable[[int, int], Buffer], name: str) -> Buffer | None:
+    """An index that is an object of its own. None if there is no such object.
+
+    `get` returns the bytes [start, end) of the object. `name` is for messages. Raises the errors of `get`, and
+    CorruptSegment for an object of more than MAX_INDEX_BYTES.
+    """
+    try:
+        data = get(0, MAX_INDEX_BYTES + 1)
+    except SegmentNotFound:
+        return None
+    if memoryview(data).nbytes > MAX_INDEX_BYTES:
+        raise CorruptSegment(f"an index of more than {MAX_INDEX_BYTES} bytes", object_name=name)
+    return data
+
+
+def uuid_of(text: str) -> Uuid | None:
+    """The id in a name. None if it is none: 22 characters can hold more than 16 bytes."""
+    try:
+        return Uuid.parse(text)
+    except ValueError:
+        return None
 
 
 def checked_names(names: Mapping[str, str], metadata: RemoteLogSegmentMetadata) -> Mapping[str, str]:

@@ -20,12 +20,13 @@ from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
-from fetchers.layouts.naming import checked_names
+from fetchers.layouts.naming import SUFFIXES, checked_names, read_bounded_index
 from fetchers.layouts.options import layout_options
-from remote_fetch.errors import ConfigError, CorruptSegment, SegmentNotFound, UnsupportedFormat
+from remote_fetch.errors import ConfigError, UnsupportedFormat
 from remote_fetch.fetch.inventory import ExpectedObject
 from remote_fetch.fetch.spi import ObjectInfo, ObjectStore, SizedStore
 from remote_fetch.model import (
+    MAX_OFFSET,
     Buffer,
     IndexType,
     RemoteLogSegmentId,
@@ -38,16 +39,7 @@ __all__ = ["PlainLayout"]
 
 _OPTION = "remote.storage.layout."
 _LOG = "log"
-_FILES: Mapping[str, str] = MappingProxyType(
-    {
-        _LOG: "log",
-        IndexType.OFFSET.value: "index",
-        IndexType.TIMESTAMP.value: "timeindex",
-        IndexType.TRANSACTION.value: "txnindex",
-        IndexType.PRODUCER_SNAPSHOT.value: "snapshot",
-        IndexType.LEADER_EPOCH.value: "leader_epoch_checkpoint",
-    }
-)
+_FILES: Mapping[str, str] = MappingProxyType({kind: suffix[1:] for kind, suffix in SUFFIXES.items()})
 """The values of `{file}`, Kafka's own suffixes, unless `remote.storage.layout.file.<name>` gives another."""
 
 _PATTERNS: Mapping[str, str] = MappingProxyType(
@@ -67,8 +59,6 @@ _PATTERNS: Mapping[str, str] = MappingProxyType(
 
 _PIECE = re.compile(r"\{(?P<name>[^{}]*)\}|(?P<text>[^{}]+)|(?P<odd>[{}])")
 _MAX_TEMPLATE_CHARS = 1024
-_MAX_OFFSET = 2**63 - 1
-_MAX_INDEX_BYTES = 64 << 20
 _PROBED_OBJECTS = 200
 """How many names of a folder are looked at to know one of this layout."""
 _NO_ID = Uuid(bytes(16))
@@ -129,13 +119,7 @@ class PlainLayout:
                 )
             return None
         name = self._name(metadata, index_type.value)
-        try:
-            data = store.get(name, 0, _MAX_INDEX_BYTES + 1)
-        except SegmentNotFound:
-            return None
-        if memoryview(data).nbytes > _MAX_INDEX_BYTES:
-            raise CorruptSegment(f"an index of more than {_MAX_INDEX_BYTES} bytes", object_name=name)
-        return data
+        return read_bounded_index(lambda start, end: store.get(name, start, end), name)
 
     def segment_size(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata) -> int | None:
         """As `SizedLayout.segment_size`: the object is the segment."""
@@ -376,7 +360,7 @@ def _segment_of(info: ObjectInfo, values: Mapping[str, str]) -> RemoteLogSegment
     except ValueError:
         return None
     start_offset = int(values["start_offset"])
-    if partition is None or start_offset > _MAX_OFFSET:
+    if partition is None or start_offset > MAX_OFFSET:
         return None
     return RemoteLogSegmentMetadata(
         RemoteLogSegmentId(partition, segment_id),

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from fetchers._secrets import hidden, shown
-from fetchers.layouts.naming import checked_names
+from fetchers.layouts.naming import SUFFIXES, checked_names, read_bounded_index
 from fetchers.layouts.options import layout_options
-from remote_fetch.errors import CorruptSegment, RemoteFetchError, SegmentNotFound, UnsupportedFormat
+from remote_fetch.errors import RemoteFetchError, UnsupportedFormat
 from remote_fetch.fetch.spi import ObjectStore, SizedStore, SizedUrlStore, UrlStore
 from remote_fetch.model import OBJECT_KINDS, Buffer, IndexType, RemoteLogSegmentMetadata
 
@@ -31,18 +30,7 @@ __all__ = ["Locations", "UrlLayout", "parse_locations"]
 T = TypeVar("T")
 
 _LOG = "log"
-_SUFFIXES: Mapping[str, str] = MappingProxyType(
-    {
-        IndexType.OFFSET.value: ".index",
-        IndexType.TIMESTAMP.value: ".timeindex",
-        IndexType.TRANSACTION.value: ".txnindex",
-        IndexType.PRODUCER_SNAPSHOT.value: ".snapshot",
-        IndexType.LEADER_EPOCH.value: ".leader_epoch_checkpoint",
-    }
-)
-"""Where the indexes are beside a log whose location alone is known."""
 _MAX_METADATA_BYTES = 64 << 10
-_MAX_INDEX_BYTES = 64 << 20
 
 
 class Locations(dict[str, str | None]):
@@ -96,13 +84,7 @@ class UrlLayout:
         location = locations[index_type.value]
         if location is None:
             return None
-        try:
-            data = self._get(store, location, 0, _MAX_INDEX_BYTES + 1)
-        except SegmentNotFound:
-            return None
-        if memoryview(data).nbytes > _MAX_INDEX_BYTES:
-            raise CorruptSegment(f"an index of more than {_MAX_INDEX_BYTES} bytes", object_name=shown(location))
-        return data
+        return read_bounded_index(lambda start, end: self._get(store, location, start, end), shown(location))
 
     def list_segments(self, store: ObjectStore, topic: str | None) -> Iterator[RemoteLogSegmentMetadata]:
         """As `Layout.list_segments`: locations stand in metadata records. Raises UnsupportedFormat."""
@@ -237,7 +219,7 @@ def _beside(location: str) -> Locations:
     _check(location, "the location in the custom metadata")
     found = Locations({_LOG: location})
     if location.endswith(".log") and "?" not in location:
-        found.update({name: location.removesuffix(".log") + suffix for name, suffix in _SUFFIXES.items()})
+        found.update({name: location.removesuffix(".log") + suffix for name, suffix in SUFFIXES.items()})
     return found
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fetchers.layouts import kafka_local
+from fetchers.layouts import naming
 from fetchers.layouts.kafka_local import KafkaLocalLayout
 from remote_fetch.errors import ConfigError, CorruptSegment, SegmentNotFound, StorageDenied, Unlocatable
 from remote_fetch.fetch.spi import ObjectInfo
@@ -88,7 +88,7 @@ topics = st.text(alphabet="abcXYZ019._-", min_size=1, max_size=30).filter(is_top
     partitions=st.lists(
         st.builds(TopicIdPartition, uuids, topics, st.integers(0, 2**31 - 1)), min_size=1, max_size=4, unique=True
     ),
-    start_offset=st.integers(0, 2**63 - 1),
+    start_offset=st.integers(0, 2**63 - 2),
     segment_id=uuids,
     tree=st.sampled_from(["", f"{TREE}/"]),
 )
@@ -263,7 +263,7 @@ def test_a_refusal_is_not_an_absent_index() -> None:
 
 
 def test_an_index_of_any_size_is_not_taken_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_local, "_MAX_INDEX_BYTES", 5)
+    monkeypatch.setattr(naming, "MAX_INDEX_BYTES", 5)
     name = f"{FOLDER}/{STEM}.index"
     store = Store({LOG: b"log", name: b"index"})
     layout = opened()

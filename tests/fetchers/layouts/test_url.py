@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fetchers.layouts import url
+from fetchers.layouts import naming
 from fetchers.layouts.url import UrlLayout, parse_locations
 from remote_fetch.errors import ConfigError, CorruptSegment, SegmentNotFound, StorageDenied, UnsupportedFormat
 from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
@@ -168,7 +168,7 @@ def test_without_a_location_of_the_log() -> None:
 
 
 def test_an_index_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(url, "_MAX_INDEX_BYTES", 2)
+    monkeypatch.setattr(naming, "MAX_INDEX_BYTES", 2)
     with pytest.raises(CorruptSegment, match="more than 2 bytes"):
         opened().read_index(Store({"b": b"idx"}), segment({"offset": "b"}), IndexType.OFFSET)
 
