@@ -26,17 +26,21 @@ _OF_HADOOP = "Install Java and Hadoop's client, and set JAVA_HOME, HADOOP_HOME (
 
 
 class WholeObjects(FsspecStore):
-    """As its parent, but an object that is read whole is held against its size.
+    """As its parent, but an object that came whole is held against its size.
 
     Whether a filesystem notices that a body was cut off is its own affair, and an index that ends between two entries
-    looks like a shorter one: what it should have told would be missed in silence.
+    looks like a shorter one: what it should have told would be missed in silence. Layouts read indexes with a bound,
+    so an answer from the beginning that is shorter than its bound counts as a whole object.
     """
 
     def read(self, path: str, start: int, end: int | None) -> Buffer:
         """As `FsspecStore.read`. Raises StorageUnavailable for an object that came in part."""
         data = super().read(path, start, end)
-        if start == 0 and end is None:
-            size_bytes = self._call("info", path, timeout_s=self._timeout_s).get("size")
+        if start == 0 and (end is None or len(data) < end):
+            try:
+                size_bytes = self._call("info", path, timeout_s=self._timeout_s).get("size")
+            except FileNotFoundError as error:  # an index that is missing would be none
+                raise StorageUnavailable("the object came, and is not there any more") from error
             if size_bytes is not None and size_bytes != len(data):
                 raise StorageUnavailable(f"{len(data)} bytes came of an object of {size_bytes}")
         return data

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
+from struct import pack
+from typing import Any, ClassVar
 
 import fsspec
 import pytest
 from fsspec.asyn import AsyncFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.registry import _registry
 from fsspec.spec import AbstractFileSystem
 
@@ -18,6 +20,7 @@ from fetchers.any_fsspec import FsspecFetcher, WholeObjects
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError, MissingExtra, StorageTimeout, StorageUnavailable
 from remote_fetch.fetch.registry import load_fetcher
+from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 
 URL = "remote.storage.url"
 
@@ -115,6 +118,56 @@ def test_an_object_that_came_in_part(filesystem: Any) -> None:
     with pytest.raises(StorageUnavailable, match="10 bytes came of an object of 11"):
         store.get("a")
     assert store.get("a", 2, 5) == b"234", "a range that is short is noticed by whoever asked for it"
+
+
+class Cut(MemoryFileSystem):  # type: ignore[misc]
+    """A filesystem that breaks off the body of every index between its two entries, or loses sight of the object."""
+
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    is_gone = False
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+        data: bytes = super().cat_file(path, start, end, **options)
+        return data if path.endswith(".log") or self.is_gone else data[: len(data) // 2]
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        if self.is_gone:
+            raise FileNotFoundError(path)
+        found: dict[str, Any] = super().info(path, **options)
+        return found
+
+
+INDEX = pack(">hqqqq", 0, 1, 0, 10, 11) + pack(">hqqqq", 0, 2, 20, 30, 31)
+LAYOUTS = {
+    "kafka_local": ({}, "kafka-tiered-storage/{0.topic}-{0.partition}-{0.topic_id}/{1:020d}-{2}"),
+    "plain": ({"remote.storage.layout.template": "{segment_id}.{file}"}, "{2}"),
+    "url": ({}, "{2}"),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("is_gone", "says"), [(False, "34 bytes came of an object of 68"), (True, "is not there any more")]
+)
+def test_an_index_that_came_in_part_is_not_taken_for_a_shorter_one(
+    monkeypatch: pytest.MonkeyPatch, layout: str, is_gone: bool, says: str
+) -> None:
+    """Layouts read indexes with a bound. Half of this one would show the records of the second transaction."""
+    monkeypatch.setitem(_registry, "memory", Cut)
+    monkeypatch.setattr(Cut, "is_gone", is_gone)
+    partition = TopicIdPartition(Uuid(bytes(range(16))), "orders", 0)
+    segment_id = RemoteLogSegmentId(partition, Uuid(bytes(range(16, 32))))
+    configs, name = LAYOUTS[layout]
+    stem = name.format(partition, 0, segment_id.id)
+    segment = RemoteLogSegmentMetadata(segment_id, 0, 99, 3, custom_metadata=f"{stem}.log".encode())
+    fetcher = FsspecFetcher()
+    fetcher.configure({URL: "memory://tier", "remote.storage.layout": layout, **configs})
+    files = Cut(skip_instance_cache=True)
+    files.pipe({f"/tier/{stem}.log": b"log", f"/tier/{stem}.txnindex": INDEX})
+    with pytest.raises(StorageUnavailable, match=says):
+        fetcher.fetch_index(segment, IndexType.TRANSACTION)
+    assert fetcher.fetch_log_segment(segment, 0, 3) == b"log"
 
 
 @pytest.mark.usefixtures("slow")
