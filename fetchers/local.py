@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -44,10 +44,11 @@ class _LocalStore(FsspecStore):
     def _entries(self, prefix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """As `FsspecStore._entries`, one name after another: a partition may have a million files."""
         with self._mapped(prefix, _scan, self.path_of(prefix)) as found:
-            for entry in found:
-                kind = "directory" if entry.is_dir() else "file"
-                with suppress(FileNotFoundError):  # deleted since it was listed
-                    yield f"{prefix}/{entry.name}".lstrip("/"), {"type": kind, "size": entry.stat().st_size}
+            while (entry := self._mapped(prefix, _next, found)) is not None:
+                name = f"{prefix}/{entry.name}".lstrip("/")
+                info = self._mapped(name, _described, entry)
+                if info is not None:
+                    yield name, info
 
     def measure(self, path: str) -> int | None:
         """As `FsspecStore.measure`."""
@@ -75,6 +76,18 @@ def _scan(path: str) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
         return os.scandir(path or "/")
     except (FileNotFoundError, NotADirectoryError):
         return nullcontext(iter(()))
+
+
+def _next(found: Iterator[os.DirEntry[str]]) -> os.DirEntry[str] | None:
+    return next(found, None)
+
+
+def _described(entry: os.DirEntry[str]) -> Mapping[str, Any] | None:
+    """Kind and size in bytes of what a directory names. None if it was deleted since it was listed."""
+    try:
+        return {"type": "directory" if entry.is_dir() else "file", "size": entry.stat().st_size}
+    except FileNotFoundError:
+        return None
 
 
 def _read(path: str, start: int, end: int, identities: Identities) -> memoryview:

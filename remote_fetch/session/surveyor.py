@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 
-from remote_fetch.errors import ErrorKind, RemoteFetchError, StorageTimeout
+from remote_fetch.errors import ErrorKind, StorageTimeout
 from remote_fetch.fetch.pool import DaemonPool
 from remote_fetch.fetch.spi import PartitionLister, SegmentLister, StorageSurveyor
 from remote_fetch.locate.listing import Listings
@@ -61,10 +61,13 @@ class Surveyor:
 
 
 def surveyed(fetcher: object) -> Survey | None:
-    """The survey of the fetcher's storage. None if the fetcher cannot survey or may not list."""
+    """The survey of the fetcher's storage. None if the fetcher cannot survey or may not list, or fails in any way.
+
+    A survey only explains: a read that goes on without the explanation is not ended by it.
+    """
     try:
         return fetcher.survey() if isinstance(fetcher, StorageSurveyor) else None
-    except RemoteFetchError:
+    except Exception:
         return None
 
 

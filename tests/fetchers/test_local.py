@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -75,6 +78,30 @@ def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
     assert list(fetcher.list_segments()) == []
     with pytest.raises(SegmentNotFound):
         fetcher.fetch_log_segment(SEGMENT, 0)
+
+
+def test_a_listing_that_fails_on_the_way(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link that leads to itself cannot be followed, and a directory on a network may be lost while it is read."""
+    os.symlink("loop", tree / FOLDER / "loop")
+    asks: tuple[Callable[[], Iterator[object]], ...] = (opened(str(tree)).list_segments, opened(str(tree)).list_objects)
+    for ask in asks:
+        with pytest.raises(StorageUnavailable) as caught:
+            list(ask())
+        assert caught.value.object_name == f"{FOLDER}/loop"
+    (tree / FOLDER / "loop").unlink()
+    os.symlink("nowhere", tree / FOLDER / "to nothing")
+    assert list(opened(str(tree)).list_segments()) == [SEGMENT]
+
+    def lost(path: str) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
+        def entries() -> Iterator[os.DirEntry[str]]:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+            yield
+
+        return nullcontext(entries())
+
+    monkeypatch.setattr(os, "scandir", lost)
+    with pytest.raises(StorageUnavailable):
+        list(opened(str(tree)).list_segments())
 
 
 def test_a_segment_that_is_deleted_under_the_reader(tree: Path) -> None:

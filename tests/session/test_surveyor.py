@@ -39,6 +39,18 @@ def test_a_wrong_url_is_said_once() -> None:
     assert surveyed(Bucket()) is None, "it cannot tell"
 
 
+def test_a_survey_that_fails_ends_no_read() -> None:
+    class Failing(Misplaced):
+        def survey(self) -> Survey:
+            raise OSError(40, "Too many levels of symbolic links")
+
+    heard: list[Event] = []
+    surveyor = Surveyor(Failing(), heard.append, 10_000)
+    surveyor.explain(ErrorKind.NOT_FOUND)
+    surveyor.close()
+    assert heard == []
+
+
 def test_a_survey_that_hangs_holds_nobody_up() -> None:
     may_go = threading.Event()
 
