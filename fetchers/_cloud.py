@@ -19,13 +19,14 @@ from typing import Any, NamedTuple, TypeVar, cast
 import pyarrow as pa
 from fsspec.asyn import sync
 
-from fetchers._composed import ComposedFetcher, without_secrets
+from fetchers._composed import ComposedFetcher
 from fetchers._failures import failure_of
 from fetchers._options import OPTIONS, Timeouts, timeouts_of
 from fetchers._ranges import ContentRange, range_of
 from fetchers._store import FsspecStore
 from remote_fetch.errors import ConfigError, RemoteFetchError, RetriableError, SegmentNotFound, StorageUnavailable
 from remote_fetch.fetch.spi import ObjectInfo, ObjectStore
+from remote_fetch.hosts import shown_url
 from remote_fetch.model import Buffer
 
 __all__ = ["BODY_BYTES", "CloudFetcher", "CloudStore", "Page", "RefusedError", "receive", "size_of_range"]
@@ -175,7 +176,7 @@ class CloudFetcher(ComposedFetcher):
         root = super().root_of(url)
         if not root.partition("/")[0]:
             raise ConfigError(
-                f"{without_secrets(url)!r} names no bucket",
+                f"{shown_url(url)!r} names no bucket",
                 key="remote.storage.url",
                 hint=f"Give it as {self.protocol}://BUCKET or {self.protocol}://BUCKET/PREFIX",
             )
@@ -190,7 +191,7 @@ class CloudFetcher(ComposedFetcher):
             filesystem = super().open_filesystem(configs)
             self.prepare(filesystem, timeouts_of(configs))
         except Exception as error:
-            failure = failure_of(error, without_secrets(configs["remote.storage.url"]))
+            failure = failure_of(error, shown_url(configs["remote.storage.url"]))
             if failure is error:
                 raise
             raise failure or ConfigError(

@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import entry_points
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import fsspec
 
@@ -38,6 +37,7 @@ from remote_fetch.fetch.spi import (
     SizedStore,
     StoredSizer,
 )
+from remote_fetch.hosts import shown_url
 from remote_fetch.model import (
     Buffer,
     IndexType,
@@ -47,7 +47,7 @@ from remote_fetch.model import (
     TopicIdPartition,
 )
 
-__all__ = ["ComposedFetcher", "load_layout", "without_secrets"]
+__all__ = ["ComposedFetcher", "load_layout"]
 
 LAYOUTS_GROUP = "remote_fetch.layouts"
 _URL = "remote.storage.url"
@@ -141,7 +141,7 @@ class ComposedFetcher:
                 f"the {self.protocol!r} filesystem does not take the options {sorted(given)}", key=OPTIONS + "*"
             ) from error
         except Exception as error:  # some ask the store as soon as they are made
-            failure = failure_of(error, without_secrets(configs.get(_URL, "")))
+            failure = failure_of(error, shown_url(configs.get(_URL, "")))
             if failure is None:
                 raise
             raise failure from error
@@ -253,9 +253,9 @@ class ComposedFetcher:
         """As `StorageSurveyor.survey`."""
         layout, store = self._opened()
         url = self._configs[_URL]
-        base = without_secrets(url) if "://" in url else self.root_of(url)
+        base = url.partition("?")[0] if "://" in url else self.root_of(url)
         if not isinstance(store, FsspecStore):
-            return Survey(base)
+            return Survey(shown_url(base))
         name = self._layout_name()
         return surveyed(store, url if "://" not in url else base, base, name, {name: layout, **_other_layouts(name)})
 
@@ -267,12 +267,6 @@ class ComposedFetcher:
         self._store = None
         if self._roots is not None:
             self._roots.close()
-
-
-def without_secrets(url: str) -> str:
-    """A URL without user, password and query."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}" if parts.scheme else parts.path
 
 
 def _other_layouts(name: str) -> dict[str, Layout]:

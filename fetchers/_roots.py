@@ -17,6 +17,7 @@ from fetchers._options import OPTIONS
 from remote_fetch.errors import ConfigError
 from remote_fetch.fetch.plugins import FETCHERS_GROUP, fetcher_of, own_entry_point, scheme_of
 from remote_fetch.fetch.spi import ObjectStore
+from remote_fetch.hosts import shown_url
 
 __all__ = ["ROOTS", "Roots"]
 
@@ -81,7 +82,7 @@ def _urls(text: str) -> Iterator[str]:
         is_folder = place.strip("/") if scheme else url.startswith("/") and url.strip("/")
         if not is_folder:
             raise ConfigError(
-                f"the root {url.partition('?')[0].rpartition('@')[2]!r} names no folder",
+                f"the root {shown_url(url)!r} names no folder",
                 key=ROOTS,
                 hint=f"Give {ROOTS} the URLs of buckets or folders, with commas: s3://bucket-b/tier,file:///mnt/tier",
             )

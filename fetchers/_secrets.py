@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from remote_fetch.errors import RemoteFetchError
+from remote_fetch.hosts import shown_url
 
-__all__ = ["hidden", "shown"]
+__all__ = ["hidden"]
 
 
 def hidden(error: RemoteFetchError, location: str) -> RemoteFetchError:
@@ -13,14 +14,6 @@ def hidden(error: RemoteFetchError, location: str) -> RemoteFetchError:
     if query:
         error.message = error.message.replace(query, "...")
         error.args = (error.message,)
-    error.object_name = shown(location)
+    error.object_name = shown_url(location)
     error.__context__ = None
     return error
-
-
-def shown(location: str) -> str:
-    """A location as messages may have it: without query and user information."""
-    path = location.partition("?")[0]
-    scheme, colon, rest = path.partition("://")
-    host, slash, name = rest.partition("/")
-    return f"{scheme}{colon}{host.rpartition('@')[2]}{slash}{name}" if colon else path

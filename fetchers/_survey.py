@@ -14,6 +14,7 @@ from itertools import chain, islice
 
 from fetchers._store import FsspecStore
 from remote_fetch.fetch.spi import LevelFinder
+from remote_fetch.hosts import shown_url
 from remote_fetch.model import Survey
 
 __all__ = ["surveyed"]
@@ -33,12 +34,12 @@ _NOT_FOLDERS = {
 def surveyed(store: FsspecStore, url: str, base: str, layout: str, layouts: Mapping[str, object]) -> Survey:
     """Describe what `store` holds, from the names below its root.
 
-    - `url` is the configured URL. `base` is the URL from which a better one is derived for the hint.
+    - `url` is the configured URL. `base` is the URL from which a better one is derived. Both may hold secrets.
     - `layout` is the name of the configured layout. `layouts` has all layouts by name.
 
     Raises the errors of `FsspecStore.list`.
     """
-    place = url if url in (base, f"{base}/") else f"{url} ({base})"
+    place = shown_url(url) if url in (base, f"{base}/") else f"{shown_url(url)} ({shown_url(base)})"
     kind = store.kind()
     if kind in _NOT_FOLDERS:
         return Survey(place, _NOT_FOLDERS[kind])
@@ -74,7 +75,7 @@ def _of_another(store: FsspecStore, layout: str, layouts: Mapping[str, object]) 
 
 
 def _better(place: str, found: str, key: str, value: str) -> Survey:
-    return Survey(place, found, f"Set {key}={value}", (key, value))
+    return Survey(place, found, f"Set {key}={shown_url(value) if key == _URL else value}", (key, value))
 
 
 def _below(store: FsspecStore) -> Iterator[str]:

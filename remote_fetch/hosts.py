@@ -1,4 +1,4 @@
-"""Whether a host is this machine: credentials and signed URLs may go to it without TLS.
+"""Hosts and URLs: whether a host is this machine, and how a URL is shown without its secrets.
 
 Rules of the file: pure. No name is looked up.
 """
@@ -7,12 +7,30 @@ from __future__ import annotations
 
 import ipaddress
 
-__all__ = ["is_loopback"]
+__all__ = ["is_loopback", "shown_url"]
+
+_CONTAINERS = frozenset({"abfs", "abfss", "wasb", "wasbs"})
+"""Schemes whose URLs have a container where others have the user: `abfs://container@account.dfs.core.windows.net`."""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host, an address or a name in lower case, is this machine (127.0.0.0/8, ::1, localhost)."""
+    """Whether a host is this machine (127.0.0.0/8, ::1, localhost). It is an address, or a name in lower case.
+
+    Credentials and signed URLs may go to this machine without TLS.
+    """
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def shown_url(url: str) -> str:
+    """A URL as messages may have it: without user information and query, with port and container."""
+    place = url.partition("?")[0]
+    scheme, colon, rest = place.partition("://")
+    if not colon:
+        return place
+    authority, slash, path = rest.partition("/")
+    user, at, host = authority.rpartition("@")
+    container = user + at if scheme.lower() in _CONTAINERS and ":" not in user else ""
+    return f"{scheme}://{container}{host}{slash}{path}"

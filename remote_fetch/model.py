@@ -251,7 +251,8 @@ class Survey(NamedTuple):
     """A description of the place where a storage was expected.
 
     `place` is the URL without secrets. `found` describes its contents in a few words. It is None if the place has names
-    of the layout. `hint` names a better configuration, if one can be seen, and `better` is its key with the value.
+    of the layout. `hint` names a better configuration, if one can be seen, and `better` is its key with the value,
+    which may be a URL with secrets.
     """
 
     place: str

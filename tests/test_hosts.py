@@ -1,8 +1,8 @@
-"""Hosts that credentials may be sent to without TLS."""
+"""Hosts that credentials may be sent to without TLS, and URLs as messages have them."""
 
 from __future__ import annotations
 
-from remote_fetch.hosts import is_loopback
+from remote_fetch.hosts import is_loopback, shown_url
 from tests.cases import each_of
 
 CASES = {
@@ -22,3 +22,20 @@ CASES = {
 @each_of("host", CASES, ids=str)
 def test_only_this_machine_is_loopback(host: str) -> None:
     assert is_loopback(host) is CASES[host]
+
+
+URLS = {
+    "/a/path@home": "/a/path@home",
+    "s3://bucket/tier?x=s3cret": "s3://bucket/tier",
+    "sftp://me:s3cret@host:2222/tier": "sftp://host:2222/tier",
+    "https://u:p@ss:s3cret@h/x@y": "https://h/x@y",
+    "abfs://container@acct.dfs.core.windows.net/tier?sig=s3cret": "abfs://container@acct.dfs.core.windows.net/tier",
+    "ABFSS://container@acct/": "ABFSS://container@acct/",
+    "abfs://me:s3cret@acct/": "abfs://acct/",
+    "http://": "http://",
+}
+
+
+@each_of("url", URLS, ids=str)
+def test_a_url_is_shown_with_port_and_container_and_without_secrets(url: str) -> None:
+    assert shown_url(url) == URLS[url]

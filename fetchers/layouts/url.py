@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
-from fetchers._secrets import hidden, shown
+from fetchers._secrets import hidden
 from fetchers.layouts.naming import SUFFIXES, checked_names, read_bounded_index
 from fetchers.layouts.options import layout_options
 from remote_fetch.errors import RemoteFetchError, UnsupportedFormat
 from remote_fetch.fetch.spi import ObjectStore, SizedStore, SizedUrlStore, UrlStore
+from remote_fetch.hosts import shown_url
 from remote_fetch.model import OBJECT_KINDS, Buffer, IndexType, RemoteLogSegmentMetadata
 
 __all__ = ["Locations", "UrlLayout", "parse_locations"]
@@ -84,7 +85,7 @@ class UrlLayout:
         location = locations[index_type.value]
         if location is None:
             return None
-        return read_bounded_index(lambda start, end: self._get(store, location, start, end), shown(location))
+        return read_bounded_index(lambda start, end: self._get(store, location, start, end), shown_url(location))
 
     def list_segments(self, store: ObjectStore, topic: str | None) -> Iterator[RemoteLogSegmentMetadata]:
         """As `Layout.list_segments`: locations stand in metadata records. Raises UnsupportedFormat."""
@@ -105,7 +106,7 @@ class UrlLayout:
             if "?" in location:
                 raise UnsupportedFormat(
                     f"the location {kind!r} in the custom metadata has a query: it is signed already",
-                    object_name=shown(location),
+                    object_name=shown_url(location),
                 )
             names[kind] = self._below_own_root(location)
         return checked_names(names, metadata)
@@ -123,7 +124,7 @@ class UrlLayout:
         if _leads_elsewhere(name):
             raise UnsupportedFormat(
                 "a segment's location does not lie below remote.storage.url, nor below a root of remote.storage.roots",
-                object_name=shown(path),
+                object_name=shown_url(path),
                 hint="If that store is yours, add the URL of its folder to remote.storage.roots",
             )
         if not question_mark:
@@ -133,7 +134,7 @@ class UrlLayout:
             return _Place(chosen, location.replace(" ", "%20"), location, is_signed=True)
         raise UnsupportedFormat(
             "a segment's location is a signed URL, which only the fetcher 'http' reads",
-            object_name=shown(path),
+            object_name=shown_url(path),
             hint="Set remote.storage.url to the https:// URL that the locations begin with",
         )
 
@@ -142,7 +143,7 @@ class UrlLayout:
         name = _without_file(path).removeprefix(self._root)
         if _leads_elsewhere(name):
             raise UnsupportedFormat(
-                "a segment's location does not lie below remote.storage.url", object_name=shown(path)
+                "a segment's location does not lie below remote.storage.url", object_name=shown_url(path)
             )
         return name
 

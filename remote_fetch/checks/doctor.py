@@ -30,6 +30,7 @@ from remote_fetch.checks.storage_checks import SEGMENT, Listed, listed, located,
 from remote_fetch.config import Config
 from remote_fetch.errors import RemoteFetchError, StorageDenied
 from remote_fetch.fetch.broker_file import complete
+from remote_fetch.hosts import shown_url
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.model import IsolationLevel, RemoteLogSegmentMetadata
 from remote_fetch.observe import Event, Notice
@@ -142,7 +143,8 @@ class Doctor:
         """Use a better value from now on. The check fails if the user had set another one."""
         is_wrong = key in self._given and self.configs[key] != value
         self.configs[key] = value
-        return Check(name, State.FAILED if is_wrong else State.OK, text, f"Set {key}={value}" if is_wrong else None)
+        shown = shown_url(value) if "://" in value else value
+        return Check(name, State.FAILED if is_wrong else State.OK, text, f"Set {key}={shown}" if is_wrong else None)
 
     @property
     def _readable_topic(self) -> str | None:

@@ -14,6 +14,7 @@ import re
 from typing import Any
 
 from remote_fetch.config import KEYS
+from remote_fetch.hosts import shown_url
 
 __all__ = ["MASK", "masked", "masked_url"]
 
@@ -35,7 +36,7 @@ _HARMLESS_PROPERTIES = frozenset(
     {"bootstrap.servers", "client.id", "isolation.level", "sasl.mechanism", "sasl.mechanisms", "security.protocol"}
 )
 _SECRET_PARTS = frozenset({"accountkey", "sharedaccesssignature"})
-_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?:[^/?#\s]*@)?(?P<place>[^?#\s]*)(?P<query>\?[^\s]*)?")
+_URL = re.compile(r"(?P<place>[A-Za-z][A-Za-z0-9+.-]*://[^?#\s]*)(?P<query>\?[^\s]*)?")
 
 
 def masked(name: str, value: object) -> str:
@@ -55,8 +56,8 @@ def masked(name: str, value: object) -> str:
 
 
 def masked_url(text: str) -> str:
-    """The text, with URLs that have neither user information nor query."""
-    return _URL.sub(lambda url: f"{url['scheme']}{url['place']}{'?' + MASK if url['query'] else ''}", text)
+    """The text, with URLs as `shown_url` has them."""
+    return _URL.sub(lambda url: f"{shown_url(url['place'])}{'?' + MASK if url['query'] else ''}", text)
 
 
 def _option(name: str, text: str) -> str:

@@ -18,6 +18,7 @@ from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError
 from remote_fetch.fetch.plugins import FETCHERS_GROUP, fetcher_of, is_scheme, own_entry_point, scheme_of
 from remote_fetch.fetch.spi import RemoteStorageFetcher
+from remote_fetch.hosts import shown_url
 
 __all__ = ["FETCHERS_GROUP", "load_fetcher"]
 
@@ -69,11 +70,11 @@ def _check_slashes(url: str) -> None:
     scheme, colon, rest = url.partition(":")
     name = scheme.lower()
     if colon and name != "file" and is_scheme(name):
-        place = rest.partition("?")[0].rpartition("@")[2].lstrip("/")  # without secrets
+        better = shown_url(f"{name}://{rest.lstrip('/')}")
         raise ConfigError(
-            f"{_URL_KEY}={scheme}:/{place}: there are two slashes after the scheme of a URL",
+            f"{_URL_KEY}={scheme}:{better.removeprefix(f'{name}:/')}: there are two slashes after the scheme of a URL",
             key=_URL_KEY,
-            hint=f"Set {_URL_KEY}={name}://{place}",
+            hint=f"Set {_URL_KEY}={better}",
         )
 
 

@@ -17,6 +17,7 @@ OPTION = "remote.storage.options."
         ("/mnt/tier", "/mnt/tier"),
         ("s3://bucket/prefix", "s3://bucket/prefix"),
         ("s3://me:s3cret@bucket/p", "s3://bucket/p"),
+        ("in abfs://c@account.dfs.core.windows.net/p", "in abfs://c@account.dfs.core.windows.net/p"),
         ("https://h/p?X-Amz-Signature=s3cret", "https://h/p?***"),
         ("https://s3cret@h:1/p?a=s3cret#s3cret", "https://h:1/p?***"),
         ("az://c, https://u:s3cret@h/?sig=s3cret", "az://c, https://h/?***"),

@@ -366,7 +366,7 @@ def test_a_filesystem_that_asks_the_store_as_soon_as_it_is_made(opened: type[Ope
     opened.error = ConnectionRefusedError("user:s3cret@host")
     with pytest.raises(StorageUnavailable) as caught:
         ComposedFetcher().open_filesystem({URL: "ftp://user:s3cret@host:21/tier?token=s3cret"})
-    assert caught.value.object_name == "ftp://host/tier"
+    assert caught.value.object_name == "ftp://host:21/tier"
     assert "s3cret" not in str(caught.value)
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.registry import _registry
 
 from fetchers._composed import ComposedFetcher
+from fetchers.any_fsspec import FsspecFetcher
 from fetchers.local import LocalFetcher
 from fetchers.memory import MemoryFetcher
 from remote_fetch import read_arrow
@@ -93,6 +97,33 @@ def test_the_url_that_is_advised_fits(tmp_path: Path) -> None:
     assert read_arrow("topic", config={"remote.storage.url": hint.rpartition("=")[2]}).read_all().num_rows == 20
     hint = surveyed(str(partition_folder(tmp_path / "low"))).hint or ""
     assert read_arrow("topic", config={"remote.storage.url": hint.rpartition("=")[2]}).read_all().num_rows == 20
+
+
+class Served(MemoryFileSystem):  # type: ignore[misc]
+    """A filesystem whose URLs name a server."""
+
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        path = "/" + path.partition("://")[2].partition("/")[2] if "://" in path else path
+        return str(super()._strip_protocol(path))
+
+
+def test_the_url_that_is_better_has_user_and_port_and_the_shown_one_has_no_secret(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(_registry, "served", Served)
+    Served(skip_instance_cache=True).pipe_file("/data/below/kafka-tiered-storage/x/y.log", b"1")
+    fetcher = FsspecFetcher()
+    fetcher.configure({"remote.storage.url": "served://me:s3cret@nas:2222/data"})
+    assert fetcher.survey() == Survey(
+        "served://nas:2222/data",
+        f"{WROTE} 'below'",
+        "Set remote.storage.url=served://nas:2222/data/below",
+        ("remote.storage.url", "served://me:s3cret@nas:2222/data/below"),
+    )
 
 
 def test_a_tier_is_no_mistake(tmp_path: Path) -> None:
