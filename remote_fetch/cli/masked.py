@@ -22,7 +22,8 @@ MASK = "***"
 
 _OPTIONS = "remote.storage.options."
 _LOCATOR = "remote.locator."
-_ROOTS = "remote.storage.roots"
+_LISTS = frozenset({"remote.storage.roots", "schema.registry.url"})
+"""Keys with several URLs, with commas between them."""
 _TYPED = ("value.", "key.")
 _HARMLESS_OPTIONS = frozenset(
     {
@@ -46,11 +47,11 @@ def masked(name: str, value: object) -> str:
         return _option(name.removeprefix(_OPTIONS), text)
     if name.startswith(_LOCATOR) and name not in KEYS:
         return text if name.removeprefix(_LOCATOR) in _HARMLESS_PROPERTIES else MASK
-    if name == _ROOTS:
+    if name in _LISTS:
         return ",".join(masked_url(root) for root in text.split(","))
     if name.startswith(("remote.", "fetch.remote.")):
         return masked_url(text)
-    if name.startswith(_TYPED) or name == "schema.registry.url":
+    if name.startswith(_TYPED):
         return masked_url(text)
     return text if name in _HARMLESS_PROPERTIES else MASK
 

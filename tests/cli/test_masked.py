@@ -58,9 +58,10 @@ def test_options(name: str, value: str, shown: str | None) -> None:
         assert json.loads(found).keys() == json.loads(value).keys()
 
 
-def test_each_root_is_masked() -> None:
+def test_each_url_of_a_list_is_masked() -> None:
     roots = "s3://me:s3cret@b/tier,https://u:s3cret@h/p?sig=s3cret,https://s3cret@h/x"
     assert masked("remote.storage.roots", roots) == "s3://b/tier,https://h/p?***,https://h/x"
+    assert masked("schema.registry.url", "http://a,http://u:s3cret@b") == "http://a,http://b"
 
 
 def test_the_rest() -> None:
