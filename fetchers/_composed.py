@@ -17,6 +17,7 @@ from typing import Any, cast
 import fsspec
 
 from fetchers._failures import failure_of
+from fetchers._identity import Identities
 from fetchers._logging import hold_back_debug
 from fetchers._options import OPTIONS, Timeouts, options_of, timeouts_of
 from fetchers._roots import ROOTS, Roots
@@ -71,6 +72,7 @@ class ComposedFetcher:
         self._layout: Layout | None = None
         self._store: ObjectStore | None = None
         self._roots: Roots | None = None
+        self._identities = Identities()
 
     def configure(self, configs: Mapping[str, str]) -> None:
         """Open the filesystem and the layout. Raises ConfigError, MissingExtra."""
@@ -113,9 +115,9 @@ class ComposedFetcher:
             layout.take_roots(self._roots.stores)
 
     def open_store(self, configs: Mapping[str, str]) -> ObjectStore:
-        """The store below the configured URL. Raises ConfigError, MissingExtra."""
+        """The store below the configured URL, with the fetcher's identities. Raises ConfigError, MissingExtra."""
         root = self.root_of(configs[_URL])  # first: an SDK may look for credentials for many seconds
-        return self.store_type(self.open_filesystem(configs), root, timeouts_of(configs).read_s)
+        return self.store_type(self.open_filesystem(configs), root, timeouts_of(configs).read_s, self._identities)
 
     def options(self, given: Mapping[str, Any], timeouts: Timeouts) -> Mapping[str, Any]:
         """How the filesystem is opened: `given` (see `options_of`), and in its SDK's own terms both timeouts.

@@ -7,6 +7,7 @@ object's identity (ETag, generation, version; of a file its inode and modificati
 Rules of the file:
 
 - The answer is compared, and no condition is sent: servers ignore conditions, and a weak ETag cannot be one.
+- They belong to the fetcher. Its stores are replaced when credentials are renewed, in the middle of a read.
 - Bounded: the objects that were read last are remembered. After a change the next read begins with the new object.
 """
 
@@ -24,7 +25,7 @@ _MOST_OBJECTS = 4096
 
 
 class Identities:
-    """The identities of the objects that one store has read last. Thread-safe."""
+    """The identities of the objects that one fetcher has read last. Thread-safe."""
 
     def __init__(self, most_objects: int = _MOST_OBJECTS) -> None:
         self._most_objects = most_objects

@@ -35,14 +35,17 @@ class FsspecStore:
     """An object store over any fsspec filesystem: ranged reads by `cat_file`, listings by `ls`.
 
     `root` is a path as `ComposedFetcher.root_of` gives it, without a protocol; `timeout_s` bounds one read of an
-    asynchronous filesystem, None leaves that to the filesystem.
+    asynchronous filesystem, None leaves that to the filesystem. `identities` are those of the fetcher, which outlive
+    the store.
     """
 
-    def __init__(self, filesystem: Any, root: str, timeout_s: float | None = None) -> None:
+    def __init__(
+        self, filesystem: Any, root: str, timeout_s: float | None = None, identities: Identities | None = None
+    ) -> None:
         self._filesystem = filesystem
         self._root = root.rstrip("/")
         self._timeout_s = timeout_s
-        self.identities = Identities()
+        self.identities = Identities() if identities is None else identities
 
     def get(self, name: str, start: int = 0, end: int = -1) -> Buffer:
         """As `ObjectStore.get`."""

@@ -69,7 +69,7 @@ class HttpFetcher(ComposedFetcher):
         if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
             raise ConfigError('give the headers as a JSON object, {"name": "value"}', key=OPTIONS + "headers")
         hosts = _redirect_hosts(given)
-        return HttpStore(url, _connections(given), headers, timeouts_of(configs), hosts)
+        return HttpStore(url, _connections(given), headers, timeouts_of(configs), hosts, self._identities)
 
     def close(self) -> None:
         """As `RemoteStorageFetcher.close`."""
@@ -130,13 +130,14 @@ class HttpStore:
         headers: Mapping[str, str],
         timeouts: Timeouts,
         redirect_hosts: frozenset[str] = frozenset(),
+        identities: Identities | None = None,
     ) -> None:
         self._base = urlsplit(url)
         self._connections = connections
         self._headers = dict(headers)
         self._timeouts = timeouts
         self._redirect_hosts = redirect_hosts
-        self._identities = Identities()
+        self._identities = Identities() if identities is None else identities
 
     def get(self, name: str, start: int = 0, end: int = -1) -> Buffer:
         """As `ObjectStore.get`."""

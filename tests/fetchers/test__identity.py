@@ -46,7 +46,8 @@ def test_only_the_objects_read_last_are_remembered() -> None:
         identities.check("c", "2")
 
 
-def test_a_file_that_is_replaced_by_one_of_the_same_size_and_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_refreshed", [False, True])
+def test_a_file_that_is_replaced_by_one_of_the_same_size_and_time(tmp_path: Path, is_refreshed: bool) -> None:
     path = tmp_path / NAME
     path.parent.mkdir(parents=True)
     path.write_bytes(SEGMENT.log)
@@ -59,13 +60,16 @@ def test_a_file_that_is_replaced_by_one_of_the_same_size_and_time(tmp_path: Path
     status = path.stat()
     os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
     other.rename(path)
+    if is_refreshed:
+        fetcher.refresh_credentials()
     with pytest.raises(SegmentNotFound, match="replaced"):
         fetcher.fetch_log_segment(SEGMENT.metadata, 20, 30)
     fetcher.close()
 
 
+@pytest.mark.parametrize("is_refreshed", [False, True])
 @pytest.mark.parametrize("etag", ['"%d"', 'W/"%d"'])
-def test_an_http_object_that_is_replaced(etag: str) -> None:
+def test_an_http_object_that_is_replaced(etag: str, is_refreshed: bool) -> None:
     with RangeServer() as server:
         server.files[NAME] = SEGMENT.log
         server.etags[NAME] = etag % 1
@@ -76,6 +80,8 @@ def test_an_http_object_that_is_replaced(etag: str) -> None:
         assert bytes(fetcher.fetch_log_segment(SEGMENT.metadata, 10, 20)) == SEGMENT.log[10:20]
         assert len(server.asked) == asked + 1, "the identity costs no request"
         server.etags[NAME] = etag % 2
+        if is_refreshed:
+            fetcher.refresh_credentials()
         with pytest.raises(SegmentNotFound, match="replaced"):
             fetcher.fetch_log_segment(SEGMENT.metadata, 20, 30)
         fetcher.close()
