@@ -102,8 +102,15 @@ class CloudStore(FsspecStore):
         bucket, _, key = path.partition("/")
         return self.wait_for(self.get_size, bucket, key)
 
+    def before_request(self) -> None:
+        """Prepare each request in the thread that asks. The event loop serves all threads and must not wait.
+
+        Raises what the SDK raises.
+        """
+
     def wait_for(self, ask: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
         """The answer of a coroutine on the filesystem's event loop, within the read timeout."""
+        self.before_request()
         return cast(T, sync(self._filesystem.loop, ask, *args, timeout=self._timeout_s))
 
     def _mapped(self, name: str, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -151,10 +158,8 @@ class CloudStore(FsspecStore):
         pauses_s = iter(_PAGE_PAUSES_S)
         while True:
             try:
-                found = self._mapped(
-                    prefix, sync, self._filesystem.loop, self.list_page, bucket, key, page, timeout=self._timeout_s
-                )
-                return cast(Page, found)
+                found: Page = self._mapped(prefix, self.wait_for, self.list_page, bucket, key, page)
+                return found
             except RetriableError:
                 pause_s = next(pauses_s, None)
                 if pause_s is None:

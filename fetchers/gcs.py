@@ -54,9 +54,8 @@ class _GcsStore(CloudStore):
     _signer: Any = None
     _bucket: Any = None
 
-    def read(self, path: str, start: int, end: int | None) -> Buffer:
+    def before_request(self) -> None:
         self._filesystem.credentials.maybe_refresh()
-        return super().read(path, start, end)
 
     async def get_range(self, bucket: str, key: str, start: int, end: int | None) -> Buffer:
         byte_range = range_of(start, end)
@@ -67,10 +66,6 @@ class _GcsStore(CloudStore):
             self.identities.check(f"{bucket}/{key}", identity)
             size_bytes = size_of_range(start, end, answer.headers.get("Content-Range"), answer.content_length)
             return await receive(answer.content.iter_chunked(BODY_BYTES), size_bytes)
-
-    def measure(self, path: str) -> int | None:
-        self._filesystem.credentials.maybe_refresh()
-        return super().measure(path)
 
     async def get_size(self, bucket: str, key: str) -> int | None:
         url = f"{self._filesystem.base}b/{quote(bucket, safe='')}/o/{quote(key, safe='')}"

@@ -9,8 +9,9 @@ Rules of the file:
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from fsspec.asyn import get_loop
@@ -123,6 +124,43 @@ def test_a_listing_of_two_pages(root: str, at: str) -> None:
     store.pages = [Page((f"{at}a/",), (ObjectInfo(f"{at}1", 5),), None), empty]
     assert list(store.list()) == [ObjectInfo("1", 5)]
     assert bytes(store.get("name", 2, 30)) == f"b {at}name 2 30".encode()
+
+
+def test_each_request_is_prepared_in_the_thread_that_asks() -> None:
+    """The loop serves all threads: credentials that are renewed there would hold up every read of the process."""
+    prepared: list[threading.Thread] = []
+
+    class Prepared(Store):
+        def before_request(self) -> None:
+            prepared.append(threading.current_thread())
+
+        async def get_size(self, bucket: str, key: str) -> int | None:
+            return 3
+
+    store = Prepared("b", [Page((), (), "next"), Page((), (), None)])
+    assert list(store.folders()) == []
+    store.get("name")
+    assert store.size("name") == 3
+    assert prepared == [threading.current_thread()] * 4
+
+
+def test_gcs_renews_credentials_before_it_asks() -> None:
+    class Credentials:
+        threads: ClassVar[list[str]] = []
+
+        def maybe_refresh(self) -> None:
+            self.threads.append(threading.current_thread().name)
+
+    class Google(Filesystem):
+        credentials = Credentials()
+
+    async def answer(*_: object) -> Page:
+        return Page((), (), None)
+
+    store = GcsFetcher.store_type(Google(), "b", 5)
+    assert isinstance(store, CloudStore)
+    store.wait_for(answer)
+    assert Credentials.threads == [threading.current_thread().name]
 
 
 @pytest.fixture
