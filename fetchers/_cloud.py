@@ -130,6 +130,7 @@ class CloudStore(FsspecStore):
         bucket, _, key = below.partition("/")
         root_chars = len(f"{self._root}/") - len(f"{bucket}/")
         page: str | None = None
+        remembered, pages_since, most_pages = page, 0, 1
         while True:
             try:
                 found = self._page(prefix, bucket, key, page)
@@ -144,9 +145,12 @@ class CloudStore(FsspecStore):
                     yield info.name[root_chars:], {"type": "file", "size": info.size_bytes}
             if found.next_page is None:
                 return
-            if found.next_page == page:
-                raise StorageUnavailable("the listing goes round: its next page is the same one", object_name=below)
             page = found.next_page
+            if page == remembered:
+                raise StorageUnavailable("the listing goes round: a page names one before it", object_name=below)
+            pages_since += 1
+            if pages_since == most_pages:  # Brent's way to find a cycle of any length with one page remembered
+                remembered, pages_since, most_pages = page, 0, 2 * most_pages
 
     def _page(self, prefix: str, bucket: str, key: str, page: str | None) -> Page:
         """One page of a listing.

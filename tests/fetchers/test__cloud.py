@@ -211,6 +211,18 @@ def test_a_listing_whose_next_page_is_the_same_one_ends() -> None:
     assert store.pages == [again]
 
 
+@pytest.mark.parametrize("before", [0, 1, 7])
+@pytest.mark.parametrize("round_of", [2, 3, 10])
+def test_a_listing_that_goes_round_ends(before: int, round_of: int) -> None:
+    """Pages that name each other, after some that do not."""
+    names = [f"before-{at}" for at in range(before)] + [f"round-{at}" for at in range(round_of)] * 10
+    store = Store("b", [Page((), (), name) for name in names])
+    with pytest.raises(StorageUnavailable, match="the listing goes round"):
+        list(store.list())
+    store.pages = [*(Page((), (), str(at)) for at in range(100)), Page(("a/",), (), None)]
+    assert list(store.folders()) == ["a"]
+
+
 @pytest.mark.parametrize(
     "answer",
     [
