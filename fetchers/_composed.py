@@ -26,7 +26,7 @@ from fetchers._store import FsspecStore
 from fetchers._survey import surveyed
 from remote_fetch.errors import ConfigError, MissingExtra, RemoteFetchError
 from remote_fetch.fetch.inventory import ExpectedObject, InventoryLayout
-from remote_fetch.fetch.plugins import own_entry_point
+from remote_fetch.fetch.plugins import LAYOUTS_GROUP, own_entry_point
 from remote_fetch.fetch.spi import (
     ChunkedLayout,
     Layout,
@@ -50,7 +50,6 @@ from remote_fetch.model import (
 
 __all__ = ["ComposedFetcher", "load_layout"]
 
-LAYOUTS_GROUP = "remote_fetch.layouts"
 _URL = "remote.storage.url"
 
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from fetchers._options import OPTIONS
 from remote_fetch.errors import ConfigError
-from remote_fetch.fetch.plugins import FETCHERS_GROUP, fetcher_of, own_entry_point, scheme_of
+from remote_fetch.fetch.plugins import FETCHERS_GROUP, fetcher_of, kind_of, own_entry_point, scheme_of
 from remote_fetch.fetch.spi import ObjectStore
 from remote_fetch.hosts import shown_url
 
@@ -90,7 +90,7 @@ def _urls(text: str) -> Iterator[str]:
 
 
 def _opened(url: str, configs: Mapping[str, str], of_same_kind: Callable[[], Any]) -> _Opener:
-    is_same = _kind(url) == _kind(configs[_URL])
+    is_same = kind_of(url) == kind_of(configs[_URL])
     fetcher = of_same_kind() if is_same else _load(url)
     own = {name: value for name, value in configs.items() if is_same or not name.startswith(OPTIONS)}
     try:
@@ -100,13 +100,6 @@ def _opened(url: str, configs: Mapping[str, str], of_same_kind: Callable[[], Any
             error.key = ROOTS
         raise
     return fetcher
-
-
-def _kind(url: str) -> tuple[str, str]:
-    """Two URLs of one kind take the same options. Of the stores that fsspec alone knows each scheme is a kind."""
-    scheme = scheme_of(url)
-    name = fetcher_of(scheme)
-    return name, scheme if name == "fsspec" else ""
 
 
 def _load(url: str) -> _Opener:

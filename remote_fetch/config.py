@@ -133,7 +133,7 @@ KEYS: Mapping[str, Key] = MappingProxyType(
                 None,
                 "A directory, or a URL that fsspec knows, where readers of the metadata topic save their timelines. "
                 "The next reader goes on from there. Custom metadata is saved too and may hold signed URLs: keep the "
-                "place as private as the bucket. A URL with the scheme of `remote.storage.url` takes "
+                "place as private as the bucket. A URL that the fetcher of `remote.storage.url` would read takes "
                 "`remote.storage.options.*`.",
             ),
             Key(

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from remote_fetch.config import Config
 from remote_fetch.configured_files import read_file
 from remote_fetch.errors import ConfigError, RemoteFetchError
+from remote_fetch.fetch.plugins import LAYOUTS_GROUP
 from remote_fetch.fetch.spi import BrokerStorage, BrokerStorageReader
 from remote_fetch.formats.properties import MAX_BYTES, parse_properties
 
@@ -26,7 +27,6 @@ STORAGE_MANAGER = "remote.log.storage.manager.class.name"
 _KEY = "remote.storage.broker.properties"
 _PREFIX = "remote.log.storage.manager.impl.prefix"
 _USUAL_PREFIX = "rsm.config."
-_LAYOUTS_GROUP = "remote_fetch.layouts"
 
 
 class Completed(NamedTuple):
@@ -85,7 +85,7 @@ def _map(manager: str, properties: dict[str, str]) -> BrokerStorage:
 
 def _readers() -> Iterator[tuple[str, BrokerStorageReader]]:
     """The installed layouts that know storage managers, with their names."""
-    for entry in entry_points(group=_LAYOUTS_GROUP):
+    for entry in entry_points(group=LAYOUTS_GROUP):
         try:
             layout = entry.load()()
         except (ImportError, AttributeError, TypeError):

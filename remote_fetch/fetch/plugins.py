@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 
-__all__ = ["FETCHERS_GROUP", "fetcher_of", "is_scheme", "own_entry_point", "scheme_of"]
+__all__ = ["FETCHERS_GROUP", "LAYOUTS_GROUP", "fetcher_of", "is_scheme", "kind_of", "own_entry_point", "scheme_of"]
 
 FETCHERS_GROUP = "remote_fetch.fetchers"
 """The entry-point group in which fetchers announce their short names."""
+LAYOUTS_GROUP = "remote_fetch.layouts"
+"""The entry-point group in which layouts announce their names."""
 
 _SCHEMES = {
     "": "local",
@@ -54,6 +56,13 @@ def fetcher_of(scheme: str) -> str:
         return name
     installed = _installed()
     return _ANY if name not in installed and _ANY in installed and _fsspec_knows(scheme) else name
+
+
+def kind_of(url: str) -> tuple[str, str]:
+    """Two URLs of one kind take the same options. Of the stores that fsspec alone knows each scheme is a kind."""
+    scheme = scheme_of(url)
+    name = fetcher_of(scheme)
+    return name, scheme if name == _ANY else ""
 
 
 def is_scheme(name: str) -> bool:

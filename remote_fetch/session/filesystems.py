@@ -7,18 +7,14 @@ from importlib import import_module
 from typing import Any
 
 from remote_fetch.errors import ConfigError, MissingExtra
+from remote_fetch.fetch.plugins import scheme_of
 
-__all__ = ["is_object_store", "open_filesystem", "protocols_of", "scheme_of"]
+__all__ = ["is_object_store", "open_filesystem", "protocols_of"]
 
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure"}
 """The extra of remote-fetch that installs the SDK of a scheme."""
 _OBJECT_STORES = frozenset(_EXTRAS)
 """The fsspec protocols of stores without directories."""
-
-
-def scheme_of(url: str) -> str:
-    """The scheme of a URL, `file` for a plain path."""
-    return url.split("://", 1)[0] if "://" in url else "file"
 
 
 def open_filesystem(url: str, options: Mapping[str, Any], *, key: str) -> tuple[Any, str]:
@@ -29,6 +25,7 @@ def open_filesystem(url: str, options: Mapping[str, Any], *, key: str) -> tuple[
     from fsspec.core import strip_protocol, url_to_fs  # noqa: PLC0415 - only where something is written
 
     scheme = scheme_of(url)
+    url = scheme + url[len(scheme) :]  # fsspec knows schemes in lower case
     # A cached listing would hide files that other processes write.
     options = {"use_listings_cache": False, **options}
     try:

@@ -20,7 +20,7 @@ import pytest
 from gcsfs.retry import HttpError
 
 from fetchers import _composed
-from fetchers._composed import LAYOUTS_GROUP, ComposedFetcher
+from fetchers._composed import ComposedFetcher
 from fetchers._options import OPTIONS
 from fetchers._store import FsspecStore
 from remote_fetch.errors import (
@@ -32,6 +32,7 @@ from remote_fetch.errors import (
     StorageTimeout,
     StorageUnavailable,
 )
+from remote_fetch.fetch.plugins import LAYOUTS_GROUP
 from remote_fetch.fetch.spi import ObjectInfo, ObjectStore
 from remote_fetch.model import (
     Buffer,

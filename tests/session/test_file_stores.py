@@ -182,7 +182,7 @@ def test_an_object_store_gets_one_put_for_a_file() -> None:
     assert filesystem.puts == {f"bucket/cache/{name}": b"x" for name in NAMES}
 
 
-def test_options_of_the_storage_go_to_its_own_scheme_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_of_the_storage_go_to_its_own_kind_of_store_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[tuple[str, dict[str, Any]]] = []
 
     def fake(url: str, options: dict[str, Any], *, key: str) -> tuple[object, str]:
@@ -193,9 +193,10 @@ def test_options_of_the_storage_go_to_its_own_scheme_alone(monkeypatch: pytest.M
     monkeypatch.setattr(file_stores, "open_filesystem", fake)
     options = {"remote.storage.options.anon": "true", "remote.storage.options.key": "12"}
     config = Config.parse({"remote.storage.url": "s3://bucket", **options})
-    for place in ("s3://other/cache", "memory://cache"):
+    for place in ("s3://other/cache", "S3A://other/cache", "memory://cache"):
         open_file_store(config, place).close()
-    assert heard == [("s3://other/cache", {"anon": True, "key": "12"}), ("memory://cache", {})]
+    ours = {"anon": True, "key": "12"}
+    assert heard == [("s3://other/cache", ours), ("S3A://other/cache", ours), ("memory://cache", {})]
 
 
 def test_an_unknown_scheme_is_an_error_of_the_configuration() -> None:
