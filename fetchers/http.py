@@ -25,6 +25,7 @@ from fetchers._ranges import ContentRange, total_of
 from fetchers._store import below_root
 from remote_fetch.errors import (
     ConfigError,
+    CorruptSegment,
     MissingExtra,
     RemoteFetchError,
     StorageDenied,
@@ -46,6 +47,8 @@ _MAX_CONNECTIONS = 64
 _MAX_REDIRECTS = 3
 _PIECE_BYTES = 256 << 10
 """How much of a body is read before the clock is looked at again."""
+_MAX_WHOLE_BYTES = 1 << 31
+"""Most bytes of an object that is read to its end: no segment of a broker has more. Readers always give an end."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
@@ -307,7 +310,10 @@ def _body_of(response: urllib3.BaseHTTPResponse, wanted: _Range) -> Buffer:
     is_whole = last + 1 == wanted.end or (total is not None and last + 1 == total)
     if first != wanted.start or last < first or (0 <= wanted.end <= last) or not is_whole:
         raise _wrong_range(f"the server sent bytes {first} to {last} for the range from {wanted.start}")
-    return _read(response, last + 1 - first, wanted.deadline)
+    size_bytes = last + 1 - first
+    if wanted.end < 0 and size_bytes > _MAX_WHOLE_BYTES:
+        raise _too_large()
+    return _read(response, size_bytes, wanted.deadline)
 
 
 def _size_of(response: urllib3.BaseHTTPResponse, wanted: _Range) -> int | None:
@@ -324,6 +330,10 @@ def _wrong_range(text: str) -> StorageUnavailable:
     return StorageUnavailable(text, hint="The server, or what stands before it, has to support range requests")
 
 
+def _too_large() -> CorruptSegment:
+    return CorruptSegment(f"an object of more than {_MAX_WHOLE_BYTES} bytes was to be read whole")
+
+
 def _read(response: urllib3.BaseHTTPResponse, size_bytes: int | None, deadline: float) -> Buffer:
     """The whole body, of `size_bytes` where that is known. Memory is taken for what has arrived."""
     body = bytearray()
@@ -332,6 +342,8 @@ def _read(response: urllib3.BaseHTTPResponse, size_bytes: int | None, deadline: 
             raise StorageTimeout("the body did not arrive in time")
         piece = response.read1(_PIECE_BYTES)
         body += piece
+        if size_bytes is None and len(body) > _MAX_WHOLE_BYTES:
+            raise _too_large()
         if size_bytes is not None and len(body) > size_bytes:
             raise _wrong_range(f"the server sent more than the {size_bytes} bytes that it announced")
         if not piece:

@@ -72,7 +72,7 @@ class RemoteStorageFetcher(Protocol):
 
         - Only the end of the segment makes the result shorter. If `start_position` is at the end or past it, the result
           is empty.
-        - The reader asks for `fetch.remote.range.bytes` at most, and uses -1 only for small objects.
+        - The reader always gives an end, and asks for `fetch.remote.range.bytes` at most.
 
         Raises SegmentNotFound, StorageDenied, StorageTimeout, StorageThrottled, StorageUnavailable, CorruptSegment.
         """

@@ -9,9 +9,11 @@ from contextlib import suppress
 
 import pytest
 
+from fetchers import http
 from fetchers.http import HttpFetcher
 from remote_fetch.errors import (
     ConfigError,
+    CorruptSegment,
     MissingExtra,
     RemoteFetchError,
     SegmentNotFound,
@@ -77,6 +79,21 @@ def test_what_is_no_data(server: RangeServer, kind: FaultKind, error: type[Remot
     found = failure(server, Fault(kind))
     assert type(found) is error
     assert text in str(found)
+
+
+@pytest.mark.parametrize("kind", [None, FaultKind.WHOLE])
+def test_an_object_that_is_read_to_its_end_has_a_bound(
+    server: RangeServer, monkeypatch: pytest.MonkeyPatch, kind: FaultKind | None
+) -> None:
+    server.plan = lambda asked: None if kind is None else Fault(kind)
+    fetcher = opened(server)
+    monkeypatch.setattr(http, "_MAX_WHOLE_BYTES", len(SEGMENT.log))
+    assert bytes(fetcher.fetch_log_segment(METADATA, 0)) == SEGMENT.log
+    monkeypatch.setattr(http, "_MAX_WHOLE_BYTES", len(SEGMENT.log) - 1)
+    with pytest.raises(CorruptSegment, match="was to be read whole"):
+        fetcher.fetch_log_segment(METADATA, 0)
+    if kind is None:
+        assert bytes(fetcher.fetch_log_segment(METADATA, 0, len(SEGMENT.log))) == SEGMENT.log
 
 
 @pytest.mark.parametrize("kind", [FaultKind.STALL_ANSWER, FaultKind.STALL_BODY])
