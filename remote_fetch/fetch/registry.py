@@ -20,7 +20,7 @@ from remote_fetch.fetch.plugins import FETCHERS_GROUP, fetcher_of, is_scheme, ow
 from remote_fetch.fetch.spi import RemoteStorageFetcher
 from remote_fetch.hosts import shown_url
 
-__all__ = ["FETCHERS_GROUP", "load_fetcher"]
+__all__ = ["load_fetcher"]
 
 _CLASS_KEY = "remote.storage.fetcher.class"
 _URL_KEY = "remote.storage.url"
@@ -34,7 +34,7 @@ def load_fetcher(config: Config) -> RemoteStorageFetcher:
     path = config.settings.fetcher_class_path
     if path is not None and path not in sys.path:
         sys.path.append(path)
-    factory = _load_class(name) if ":" in name else _load_entry_point(name)
+    factory = _import(name, None) if ":" in name else _load_entry_point(name)
     try:
         fetcher = factory()
     except TypeError as error:
@@ -103,10 +103,6 @@ def _load_entry_point(name: str) -> Any:
             hint=f"Name one of them in {_CLASS_KEY}, or give package.module:Class",
         )
     return _import(found[name].value, found[name])
-
-
-def _load_class(name: str) -> Any:
-    return _import(name, None)
 
 
 def _import(target: str, entry: EntryPoint | None) -> Any:

@@ -21,7 +21,8 @@ import pytest
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError, StorageDenied
 from remote_fetch.fetch import plugins, registry
-from remote_fetch.fetch.registry import FETCHERS_GROUP, load_fetcher
+from remote_fetch.fetch.plugins import FETCHERS_GROUP
+from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister
 
 CLASS = "remote.storage.fetcher.class"
