@@ -216,14 +216,15 @@ class Remote:
         self.partitions.freeze_positions()
 
     def close(self) -> None:
-        """End the feeds and the session."""
-        self._idle_store.close(_CLOSE_S)
-        self.partitions.drop(None)
-        self.session.reader.close()
-        self._end_threads.detach()
-        self._workers.close(_CLOSE_S)
+        """End the feeds and the session. If the fetcher's `close` raises, that error is raised at the end."""
         saves = self.session.config.settings.locator_cache is not None
-        _call_within(_SAVE_S if saves else _CLOSE_S, self.session.close)
+        with contextlib.ExitStack() as rest:  # it calls the last one first
+            rest.callback(_call_within, _SAVE_S if saves else _CLOSE_S, self.session.close)
+            rest.callback(self._workers.close, _CLOSE_S)
+            self._idle_store.close(_CLOSE_S)
+            self.partitions.drop(None)
+            self._end_threads.detach()
+            self.session.reader.close()
 
 
 def _call_within(timeout_s: float, call: Callable[[], None]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -352,24 +353,28 @@ class Session:
         self._observer(event)
 
     def close(self) -> None:
-        """Cancel what is under way and release everything. May be called twice."""
-        self.surveyor.close()
-        self.reader.close()
-        self.decode_pool.close()
-        if self._metadata is not None:
-            self._metadata.finish()
-        if self._cluster is not None:
-            self._cluster.close()
-        if self._service is not None:
-            self._service.close()
-        if self._metadata is not None:
-            self._metadata.close()
-        if self._metadata_locator is not None:
-            self._metadata_locator.pass_on_remarks()
-        if self._broker_locator is not None:
-            self._broker_locator.close()
-        self._budget.give_back()
-        self._log.close()
+        """Cancel what is under way and release everything. May be called twice.
+
+        Each part is closed, also if another one raises. The last error is raised at the end.
+        """
+        with ExitStack() as parts:  # it calls the last one first
+            parts.callback(self._log.close)
+            parts.callback(self._budget.give_back)
+            if self._broker_locator is not None:
+                parts.callback(self._broker_locator.close)
+            if self._metadata_locator is not None:
+                parts.callback(self._metadata_locator.pass_on_remarks)
+            if self._metadata is not None:
+                parts.callback(self._metadata.close)
+            if self._service is not None:
+                parts.callback(self._service.close)
+            if self._cluster is not None:
+                parts.callback(self._cluster.close)
+            if self._metadata is not None:
+                parts.callback(self._metadata.finish)
+            parts.callback(self.decode_pool.close)
+            parts.callback(self.reader.close)
+            parts.callback(self.surveyor.close)
 
     def __enter__(self) -> Self:
         return self

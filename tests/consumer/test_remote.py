@@ -93,3 +93,20 @@ def test_closing_does_not_wait_for_a_broker_that_does_not_answer(
         assert not credentials_set.is_set()
         request_ended.set()
         assert credentials_set.wait(60)
+
+
+def test_a_fetcher_that_cannot_be_closed_keeps_no_thread_and_no_session_open(
+    remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[str] = []
+
+    def fail() -> int:
+        raise OSError("a connection that was closed before")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(remote.session.reader, "close", fail)
+        patch.setattr(remote.session, "close", lambda: closed.append("session"))
+        patch.setattr(remote._workers, "close", lambda timeout_s: closed.append("workers"))
+        with pytest.raises(OSError, match="closed before"):
+            remote.close()
+    assert closed == ["workers", "session"]

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from remote_fetch.config import Config
-from remote_fetch.errors import ConfigError, RemoteFetchError
+from remote_fetch.errors import Cancelled, ConfigError, RemoteFetchError
 from remote_fetch.locate.listing import ListingLocator
 from remote_fetch.locate.locator import KnownTimelines
 from remote_fetch.locate.metadata_replay import METADATA_TOPICS
 from remote_fetch.model import IndexType
 from remote_fetch.observe import Event, Notice
 from remote_fetch.prepare.parallel import all_at_once
+from remote_fetch.session.budgets import _BUDGETS
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
@@ -100,6 +101,28 @@ def test_closing(tmp_path: Path) -> None:
     session.close()
     assert bucket.closed
     assert threading.active_count() == before
+
+
+class Stubborn(Bucket):
+    """A fetcher whose `close` raises."""
+
+    def close(self) -> None:
+        raise OSError("a connection that was closed before")
+
+
+def test_a_fetcher_that_cannot_be_closed_keeps_nothing_else_open() -> None:
+    before = threading.active_count()
+    config = {"bootstrap.servers": "127.0.0.1:1", "fetch.remote.max.gets.per.second": "7"}
+    session = Session(Config.parse(config), Stubborn(), shared=True)
+    assert (len(_BUDGETS), len(METADATA_TOPICS)) == (1, 1)
+    with pytest.raises(OSError, match="closed before"):
+        session.close()
+    assert (len(_BUDGETS), len(METADATA_TOPICS)) == (0, 0)
+    assert session.brokers is not None
+    with pytest.raises(Cancelled):
+        session.brokers.cluster.describe("t")
+    assert threading.active_count() == before
+    session.close()
 
 
 def test_a_session_of_a_checked_configuration(tmp_path: Path) -> None:
