@@ -11,7 +11,7 @@ Rules of the file:
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
@@ -21,6 +21,7 @@ from remote_fetch.html_table import facts_table
 from remote_fetch.model import IndexType, TopicIdPartition
 
 __all__ = [
+    "MOST_NOTICES",
     "SIZE_ANSWERS",
     "BrokerRead",
     "Counters",
@@ -43,6 +44,9 @@ __all__ = [
     "ignore",
     "unusable_text",
 ]
+
+MOST_NOTICES = 10_000
+"""How many notices an observer remembers, so that a consumer of years keeps a bounded number."""
 
 SIZE_ANSWERS = frozenset({"learned", "unknown"})
 """The reasons of a `SizeAsked` that are no failures."""
@@ -240,7 +244,8 @@ class Report:
     - `remote_*` are GETs of segments, `index_*` those of the files beside them, and `broker_*` records of a broker.
     - `fetch_s` is the time of all GETs together, in seconds. Several run at once.
     - `retries`, `rereads`, `scans`, `ties`, `sizes` and `fallbacks` count by reason.
-    - `ends` has a sentence on the end of each TOPIC-PARTITION. `notices` are sentences for the user.
+    - `ends` has a sentence on the end of each TOPIC-PARTITION. `notices` are sentences for the user, the last
+      `MOST_NOTICES` of them.
     """
 
     remote_bytes: int = 0
@@ -323,7 +328,7 @@ class Counters:
             kind: Counter() for kind in (RangeRetried, RangeReread, SegmentScanned, IndexSettled, SizeAsked, Fallback)
         }
         self._ends: dict[str, str] = {}
-        self._notices: dict[str, None] = {}
+        self._notices: OrderedDict[str, None] = OrderedDict()
 
     def __call__(self, event: Event) -> None:
         """Count one event."""
@@ -350,6 +355,8 @@ class Counters:
                     self._ends[event.place] = str(event)
                 case Notice():
                     self._notices[event.text] = None
+                    if len(self._notices) > MOST_NOTICES:
+                        self._notices.popitem(last=False)
                 case _:
                     self._reasons[type(event)][event.reason] += 1
 

@@ -8,6 +8,7 @@ import pytest
 
 from remote_fetch.model import IndexType, TopicIdPartition, Uuid
 from remote_fetch.observe import (
+    MOST_NOTICES,
     Counters,
     Event,
     Fallback,
@@ -70,6 +71,15 @@ def test_sums() -> None:
     assert (report.index_bytes, report.index_gets, report.fetch_s) == (1000, 1, 1.0)
     assert report.retries == {"throttled": 2, "unavailable": 1}
     assert report.notices == ("b", "a")  # once each, in the order of their first time
+
+
+def test_a_consumer_of_years_keeps_its_last_notices() -> None:
+    counters = Counters()
+    for offset in range(MOST_NOTICES + 5):
+        counters(Notice(f"t-0 is read from the broker from offset {offset} on"))
+    notices = counters.report().notices
+    assert len(notices) == MOST_NOTICES
+    assert notices[0] == "t-0 is read from the broker from offset 5 on"
 
 
 def test_nothing_yet() -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from remote_fetch.model import TopicIdPartition
 from remote_fetch.observe import (
+    MOST_NOTICES,
     SIZE_ANSWERS,
     Event,
     Fallback,
@@ -35,8 +36,6 @@ __all__ = ["LogObserver"]
 _LOG = logging.getLogger("remote_fetch")
 _QUIET_S = 60.0
 """How long a repeated event is not logged again."""
-_MOST_NOTICES = 10_000
-"""How many notices are remembered, so that a consumer of years keeps a bounded number. A forgotten one may repeat."""
 
 
 class LogObserver:
@@ -47,7 +46,7 @@ class LogObserver:
     - A line names the partition as TOPIC-NUMBER. The first line about it is preceded by a DEBUG line with its topic id.
     - A repetition (same partition, same reason) within `quiet_s` seconds of the last line at its level is logged at
       DEBUG. `clock` gives the time. The next line, or `close`, has the number of repetitions.
-    - A notice is logged once.
+    - A notice is logged once. After `MOST_NOTICES` others it may be logged again.
     """
 
     def __init__(self, *, quiet_s: float = _QUIET_S, clock: Callable[[], float] = time.monotonic) -> None:
@@ -62,7 +61,7 @@ class LogObserver:
         if isinstance(event, Notice):
             with self._lock:
                 is_new = event.text not in self._notices
-                if len(self._notices) >= _MOST_NOTICES:
+                if len(self._notices) >= MOST_NOTICES:
                     self._notices.clear()
                 self._notices.add(event.text)
             level = logging.WARNING if event.is_warning else logging.INFO
