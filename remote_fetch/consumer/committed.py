@@ -8,10 +8,12 @@ Rules of the file:
 - The request does not go through the application's consumer. That consumer lets in one caller at a time, so `poll`
   would wait for the answer.
 - Only the application's thread takes answers.
+- Each request gets an answer, also after an error, unless the consumer is closed.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -24,6 +26,7 @@ from remote_fetch.errors import Cancelled
 
 __all__ = ["CommittedOffsets", "Start"]
 
+_LOG = logging.getLogger("remote_fetch")
 _TIMEOUTS_S = (1.0, 2.0, 2.0)
 """How long each attempt waits."""
 
@@ -97,6 +100,8 @@ class CommittedOffsets:
                 continue
             except Cancelled:
                 return
+            except Exception:  # without an answer the partitions would never be read; librdkafka asks again
+                _LOG.exception("the committed offsets cannot be asked for")
             break
         with self._lock:
             self._answers.append((partitions, found))

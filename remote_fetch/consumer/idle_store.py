@@ -7,15 +7,19 @@ Rules of the file:
 
 - The thread holds no reference to a consumer, so that a forgotten consumer is garbage-collected.
 - The thread is a daemon. `close` waits for it a bounded time.
+- It goes on after an error. Only the first one is logged.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections.abc import Callable
 
 __all__ = ["IdleStore"]
+
+_LOG = logging.getLogger("remote_fetch")
 
 
 class IdleStore:
@@ -42,9 +46,15 @@ class IdleStore:
 
 
 def _run(reference: weakref.WeakMethod[Callable[[], None]], every_s: float, closed: threading.Event) -> None:
+    has_failed = False
     while not closed.wait(every_s):
         store = reference()
         if store is None:
             return
-        store()
+        try:
+            store()
+        except Exception:
+            if not has_failed:
+                _LOG.exception("positions cannot be stored between two calls of the application")
+            has_failed = True
         del store

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
+import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from remote_fetch.consumer.committed import CommittedOffsets, Start
@@ -16,7 +17,7 @@ _TIMEOUT_S = 10
 class Group:
     """Gives its answers in turn, and raises those that are errors. It answers once `may_answer` is set."""
 
-    def __init__(self, *answers: list[int] | int) -> None:
+    def __init__(self, *answers: list[int] | int | Exception) -> None:
         self._answers = list(answers)
         self.may_answer = threading.Event()
         self.requests = 0
@@ -25,6 +26,8 @@ class Group:
         self.requests += 1
         assert self.may_answer.wait(_TIMEOUT_S)
         answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
         if isinstance(answer, int):
             raise KafkaException(KafkaError(answer))
         return [
@@ -75,6 +78,16 @@ def test_after_a_refusal_there_is_no_further_attempt() -> None:
     assert notified.wait(_TIMEOUT_S)
     assert answers(committed) == [[]]
     assert group.requests == 1
+
+
+def test_an_error_of_any_class_leaves_the_question_to_librdkafka(caplog: pytest.LogCaptureFixture) -> None:
+    """As confluent_kafka raises it for a consumer that is closed."""
+    group = Group(RuntimeError("Consumer closed"))
+    group.may_answer.set()
+    committed, notified = request(group)
+    assert notified.wait(_TIMEOUT_S)
+    assert answers(committed) == [[]]
+    assert "Consumer closed" in caplog.text
 
 
 def test_wait_returns_after_the_answer() -> None:

@@ -5,17 +5,23 @@ from __future__ import annotations
 import gc
 import threading
 
+import pytest
+
 from remote_fetch.consumer.idle_store import IdleStore
 from tests.eventually import eventually
 
 
 class Store:
-    """Counts the calls."""
+    """Counts the calls. The first `failures` of them fail."""
 
-    def __init__(self) -> None:
+    def __init__(self, failures: int = 0) -> None:
         self.calls = threading.Semaphore(0)
+        self._failures = failures
 
     def store(self) -> None:
+        if self._failures:
+            self._failures -= 1
+            raise RuntimeError("once")
         self.calls.release()
 
 
@@ -34,6 +40,17 @@ def test_it_stores_again_and_again_until_it_is_closed() -> None:
         assert store.calls.acquire(timeout=30)
     idle.close(30)
     assert threads() == []
+
+
+def test_it_goes_on_after_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    store = Store(failures=2)
+    idle = IdleStore(store.store, 0.01)
+    idle.start()
+    assert store.calls.acquire(timeout=30)
+    idle.close(30)
+    assert [record.getMessage() for record in caplog.records] == [
+        "positions cannot be stored between two calls of the application"
+    ]
 
 
 def test_it_ends_with_the_object_that_it_stores_for() -> None:
