@@ -15,6 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from typing import Any, Protocol
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -228,11 +229,29 @@ class Remote:
 
 
 def _call_within(timeout_s: float, call: Callable[[], None]) -> None:
-    """Make a call in a thread, and wait for it at most this long.
+    """Make a call in a thread, and wait for it at most this long. Raises the errors of the call.
 
     The call may wait for another thread's request to a broker. It then goes on in its thread, and ends with that
-    request.
+    request. An error that comes so late is logged.
     """
-    thread = threading.Thread(target=call, name="remote-fetch-session", daemon=True)
-    thread.start()
-    thread.join(timeout_s)
+    done: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            call()
+        except Exception as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    threading.Thread(target=run, name="remote-fetch-session", daemon=True).start()
+    if wait([done], timeout_s).done:
+        done.result()
+    else:
+        done.add_done_callback(_log_error)
+
+
+def _log_error(done: Future[None]) -> None:
+    error = done.exception()
+    if error is not None:
+        _LOG.error("a call of the session failed after its time", exc_info=error)

@@ -15,8 +15,10 @@ from remote_fetch.config import Config
 from remote_fetch.consumer.metrics import Metrics
 from remote_fetch.consumer.remote import Remote
 from remote_fetch.consumer.settings import ConsumerSettings
+from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Event, Notice
 from tests.consumer.fakes import FakeLibrdkafka
+from tests.eventually import eventually
 
 
 def fails(event: Event) -> None:
@@ -110,3 +112,28 @@ def test_a_fetcher_that_cannot_be_closed_keeps_no_thread_and_no_session_open(
         with pytest.raises(OSError, match="closed before"):
             remote.close()
     assert closed == ["workers", "session"]
+
+
+def test_credentials_that_are_refused_are_an_error_of_the_call(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(username: str, password: str) -> None:
+        raise ConfigError(f"a user name with a colon: {username}")
+
+    monkeypatch.setattr(remote.session, "set_sasl_credentials", refuse)
+    with pytest.raises(ConfigError, match="a user name with a colon: a:b"):
+        remote.set_sasl_credentials("a:b", "secret")
+
+
+def test_an_error_that_comes_late_is_logged(
+    remote: Remote, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("remote_fetch.consumer.remote._CLOSE_S", 0.0)
+    may_fail = threading.Event()
+
+    def refuse(username: str, password: str) -> None:
+        assert may_fail.wait(60)
+        raise ConfigError("a user name with a colon")
+
+    monkeypatch.setattr(remote.session, "set_sasl_credentials", refuse)
+    remote.set_sasl_credentials("a:b", "secret")
+    may_fail.set()
+    assert eventually(lambda: "a user name with a colon" in caplog.text)
