@@ -5,12 +5,16 @@ from __future__ import annotations
 import threading
 import time
 
+from remote_fetch.errors import RetriableError
 from remote_fetch.fetch.spi import CredentialRefresher, RemoteStorageFetcher
 
 __all__ = ["Renewal"]
 
 _PAUSE_S = 10.0
-"""Refusals within this time after a look-up start no other look-up. Most refusals are not due to old credentials."""
+"""Refusals within this time after a look-up start no other look-up. Most refusals are not due to old credentials.
+
+After a look-up that failed they start none either: it may have taken many seconds, for which all calls had to wait.
+"""
 
 
 class Renewal:
@@ -34,7 +38,13 @@ class Renewal:
                 return True
             if self._renewed_at is not None and time.monotonic() < self._renewed_at + _PAUSE_S:
                 return False
-            self._refresher.refresh_credentials()
+            try:
+                self._refresher.refresh_credentials()
+            except RetriableError:  # the caller repeats its call, and with it the look-up
+                raise
+            except Exception:
+                self._renewed_at = time.monotonic()
+                raise
             self._renewed_at = time.monotonic()
             self.generation += 1
             return True

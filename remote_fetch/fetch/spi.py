@@ -129,7 +129,7 @@ class CredentialRefresher(Protocol):
         """Look up the credentials again at their source.
 
         Called after a StorageDenied, at most every few seconds, while other calls run. The refused call is then
-        repeated once. Raises the errors of `configure`.
+        repeated once. Raises the errors of `configure`, or a RetriableError, after which it is called again sooner.
         """
 
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from remote_fetch.errors import ConfigError
+from remote_fetch.errors import ConfigError, StorageTimeout, StorageUnavailable
 from remote_fetch.fetch import credentials
 from remote_fetch.fetch.credentials import Renewal
 from remote_fetch.fetch.spi import CredentialRefresher
@@ -83,3 +83,29 @@ def test_what_goes_wrong_on_the_way_is_raised() -> None:
     fetcher.error = ConfigError("no such profile")
     with pytest.raises(ConfigError):
         Renewal(fetcher).refresh_after_refusal(0)
+
+
+def test_a_look_up_that_failed_is_not_repeated_for_a_while(clock: Clock) -> None:
+    fetcher = Refreshing()
+    fetcher.error = StorageTimeout("the metadata service of the machine does not answer")
+    renewal = Renewal(fetcher)
+    with pytest.raises(StorageTimeout):
+        renewal.refresh_after_refusal(0)
+    clock.now_s += 9
+    assert not renewal.refresh_after_refusal(0)
+    assert fetcher.refreshed == 1
+    clock.now_s += 2
+    fetcher.error = None
+    assert renewal.refresh_after_refusal(0)
+    assert fetcher.refreshed == 2
+
+
+def test_a_look_up_that_failed_in_passing_is_repeated_with_its_call(clock: Clock) -> None:
+    fetcher = Refreshing()
+    fetcher.error = StorageUnavailable("the token service was reset")
+    renewal = Renewal(fetcher)
+    with pytest.raises(StorageUnavailable):
+        renewal.refresh_after_refusal(0)
+    fetcher.error = None
+    assert renewal.refresh_after_refusal(0)
+    assert fetcher.refreshed == 2
