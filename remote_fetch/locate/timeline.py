@@ -4,7 +4,7 @@ Rules of the file:
 
 - Pure. A timeline is a value.
 - A segment is readable in the state COPY_SEGMENT_FINISHED and in no other.
-- `timeline_builder.py` makes timelines from the records of the metadata topic, `Timeline.of_listing` from a listing.
+- `timeline_builder.py` makes timelines from the records of the metadata topic, `listing.py` from a listing.
 """
 
 from __future__ import annotations
@@ -17,10 +17,7 @@ from operator import itemgetter
 from typing import Any, TypeAlias
 
 from remote_fetch.locate.lineage import Lineage, epoch_at
-from remote_fetch.locate.uploads import (
-    FINISHED,
-    NO_EPOCH,
-)
+from remote_fetch.locate.uploads import NO_EPOCH
 from remote_fetch.model import (
     MAX_OFFSET,
     RemoteLogSegmentId,
@@ -80,22 +77,6 @@ class Timeline:
         object.__setattr__(self, "_reached", tuple(accumulate((s.end_offset for s in self.segments), max)))
 
     @classmethod
-    def of_listing(cls, partition: TopicIdPartition, segments: Iterable[RemoteLogSegmentMetadata]) -> Timeline:
-        """The timeline of the segments that a listing found. Segments of other partitions and states are left out.
-
-        A listing does not tell when segments were finished, so their event timestamps give the order.
-        """
-        wanted = identity_of(partition)
-        return cls.of_finished(
-            partition,
-            (
-                (segment, segment.event_timestamp_ms, NO_EPOCH)
-                for segment in segments
-                if segment.state is FINISHED and identity_of(segment.topic_id_partition) == wanted
-            ),
-        )
-
-    @classmethod
     def of_finished(cls, partition: TopicIdPartition, finished: Iterable[FoundSegment]) -> Timeline:
         """The timeline of readable segments of a partition."""
         segments, orders, epochs = sorted_segments(list(finished))
@@ -110,11 +91,6 @@ class Timeline:
     def end_offset(self) -> int | None:
         """One past the last offset that a segment covers, None without segments."""
         return self._reached[-1] + 1 if self.segments else None
-
-    @property
-    def writes_txn_index_empty(self) -> bool:
-        """Whether a broker has set `TxnIndexEmpty` on a segment of this partition (Kafka 4.0, KIP-1058)."""
-        return any(segment.txn_index_empty for segment in self.segments)
 
     def covering(self, offset: int, lineage: Lineage) -> RemoteLogSegmentMetadata | None:
         """The segment to read `offset` from, None if no segment that `lineage` accepts covers it.

@@ -234,10 +234,11 @@ class TestEnds:
         assert not any(map(locator.end_is_inferred, bucket.metadata))
         assert reader.asked == []
 
-    def test_several_uploads_of_one_start(self) -> None:
+    @each_of("number", [0, 3])
+    def test_several_uploads_of_one_start(self, number: int) -> None:
         log = plain_log()
         bucket = Bucket([*log.segments(), log.segments(SegmentOptions(upload=1))[0]])
-        bucket.write(3, bucket.log(3)[:100])
+        bucket.write(number, bucket.log(number)[:100])
         locator, _ = locator_of(bucket)
         (partition,) = locator.partitions("topic")
         timeline = locator.timeline(partition)

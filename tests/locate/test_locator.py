@@ -13,6 +13,7 @@ from remote_fetch.locate.locator import KnownTimelines, PlannedLocator, SharedLo
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.testing.log_builder import LogBuilder
+from tests.locate.timelines import timeline_of
 from tests.scan.bucket import plain_log
 
 OTHER = Uuid(b"another topic id")
@@ -20,7 +21,7 @@ OTHER = Uuid(b"another topic id")
 
 def known() -> tuple[KnownTimelines, Timeline]:
     log = plain_log()
-    timeline = Timeline.of_listing(log.topic_id_partition, [s.metadata for s in log.segments()])
+    timeline = timeline_of(log.topic_id_partition, [s.metadata for s in log.segments()])
     more_timelines = [
         Timeline(TopicIdPartition(OTHER, "topic", 0), (), ()),
         Timeline(TopicIdPartition(OTHER, "a", 1), (), ()),

@@ -39,6 +39,7 @@ from remote_fetch.model import (
     TopicIdPartition,
     Uuid,
 )
+from tests.locate.timelines import timeline_of
 from tests.searches import examples
 
 GOLDENS = Path(__file__).parents[1] / "golden" / "data"
@@ -111,7 +112,9 @@ def test_golden_timelines_end_with_the_segments_of_the_store(name: str) -> None:
     for partition in builder.partitions():
         timeline = builder.build(partition)
         assert (timeline.orphan_updates, timeline.malformed_records, timeline.partition_deleted) == (0, 0, False)
-        assert timeline.writes_txn_index_empty == (name == "local-4.1" and bool(timeline.segments))
+        assert any(one.txn_index_empty for one in timeline.segments) == (
+            name == "local-4.1" and bool(timeline.segments)
+        )
         for metadata in timeline.segments:
             found.add(
                 f"{partition.topic}-{partition.partition}-{partition.topic_id}/"
@@ -570,22 +573,12 @@ def test_a_builder_goes_on_from_a_saved_replay(events: list[Event], data: st.Dat
 
 
 def listed(*segments: RemoteLogSegmentMetadata) -> Timeline:
-    return Timeline.of_listing(ORDERS, segments)
-
-
-def test_of_listing_keeps_readable_segments_of_the_partition() -> None:
-    strangers = [replace(B, state=STARTED), segment(8, 0, 9, partition=OTHER), segment(9, 0, 9, partition=ORDERS_1)]
-    timeline = listed(C, *strangers, A)
-    assert (timeline.segments, timeline.finish_order) == ((A, C), (1, 3))
-    assert (timeline.start_offset, timeline.end_offset) == (0, 200)
-    renamed = replace(ORDERS, topic="formerly")
-    assert Timeline.of_listing(renamed, [A]).segments == (A,)
+    return timeline_of(ORDERS, segments)
 
 
 def test_an_empty_timeline() -> None:
     timeline = listed()
     assert (timeline.start_offset, timeline.end_offset) == (None, None)
-    assert not timeline.writes_txn_index_empty
     assert timeline.covering(0, UNKNOWN) is None
     assert timeline.next_start(-1, UNKNOWN) is None
 
@@ -594,11 +587,6 @@ def test_end_offset_is_that_of_the_segment_that_reaches_furthest() -> None:
     timeline = listed(segment(1, 0, 500), segment(2, 100, 200))
     assert timeline.end_offset == 501
     assert readable(timeline) == [1, 2]
-
-
-def test_any_empty_transaction_index_marks_the_writer() -> None:
-    assert listed(A, replace(C, txn_index_empty=True)).writes_txn_index_empty
-    assert not listed(A, C).writes_txn_index_empty
 
 
 @pytest.mark.parametrize(
@@ -688,7 +676,7 @@ def test_within_keeps_the_segments_that_cover_the_offsets(
         RemoteLogSegmentMetadata(RemoteLogSegmentId(ORDERS, uuid(at)), start, start + more, 10, event_timestamp_ms=at)
         for at, (start, more) in enumerate(spans)
     ]
-    whole = Timeline.of_listing(ORDERS, found)
+    whole = timeline_of(ORDERS, found)
     part = whole.within(first, first + length)
     assert list(part.segments) == [
         one for one in whole.segments if one.end_offset >= first and one.start_offset <= first + length

@@ -12,7 +12,7 @@ import pytest
 from remote_fetch.config import Config
 from remote_fetch.errors import CorruptSegment, Unlocatable
 from remote_fetch.locate.lineage import Lineage
-from remote_fetch.locate.timeline import AbortedLists, Timeline
+from remote_fetch.locate.timeline import AbortedLists
 from remote_fetch.model import IndexType, LeaderEpoch, LogBounds
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, plan_offsets
 from remote_fetch.plan.visibility import AbortedIntervals, SequentialAborts
@@ -26,6 +26,7 @@ from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import BuiltSegment
+from tests.locate.timelines import timeline_of
 from tests.scan.bucket import COMMITTED, UNCOMMITTED, Bucket, WatchedBucket, plain_log, read, snapshot_config
 
 SEGMENTS = [segment.metadata for segment in plain_log().segments()]
@@ -34,7 +35,7 @@ FIRST, SECOND, THIRD = (segment.segment_id for segment in SEGMENTS)
 
 def opened(lists: AbortedLists | None) -> OpenPartition:
     partition = SEGMENTS[0].topic_id_partition
-    timeline = replace(Timeline.of_listing(partition, SEGMENTS), listed_aborts=lists)
+    timeline = replace(timeline_of(partition, SEGMENTS), listed_aborts=lists)
     return replace(untiered(partition, COMMITTED, LogBounds(0, 60)), timeline=timeline)
 
 
@@ -247,7 +248,7 @@ def test_the_index_of_a_segment_that_is_not_of_the_log_is_not_read() -> None:
         whole = opened_of(session)
         first, hidden, *others = whole.timeline.segments[1:]
         lost = replace(hidden, segment_leader_epochs=(LeaderEpoch(5, hidden.start_offset),))
-        timeline = Timeline.of_listing(whole.partition, [first, lost, *others])
+        timeline = timeline_of(whole.partition, [first, lost, *others])
         whole = replace(whole.with_timeline(timeline), lineage=Lineage((LeaderEpoch(0, 0),)))
         steps = [SegmentSlice(first, first.start_offset, first.end_offset)]
         assert not load_aborted(session.storage, whole, steps).ends_at(7, marker)

@@ -21,7 +21,6 @@ import pyarrow as pa
 from remote_fetch.config import Config
 from remote_fetch.errors import RemoteFetchError, SegmentNotFound
 from remote_fetch.locate.snapshot import SnapshotOrigin, dump_timelines
-from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IndexType, IsolationLevel, RemoteLogSegmentMetadata, TimestampType, Uuid
 from remote_fetch.observe import Report
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice
@@ -34,6 +33,7 @@ from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.oracle import LogRecord
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import BuiltSegment, SegmentOptions
+from tests.locate.timelines import timeline_of
 
 COMMITTED = IsolationLevel.READ_COMMITTED
 UNCOMMITTED = IsolationLevel.READ_UNCOMMITTED
@@ -258,7 +258,7 @@ def snapshot_config(
     """The configuration for exact metadata: a saved timeline of these segments, in a file."""
     known = list(segments)
     partitions = sorted({segment.topic_id_partition for segment in known})
-    timelines = [Timeline.of_listing(one, [s for s in known if s.topic_id_partition == one]) for one in partitions]
+    timelines = [timeline_of(one, [s for s in known if s.topic_id_partition == one]) for one in partitions]
     data = dump_timelines(timelines, origin=SnapshotOrigin("cluster", Uuid(bytes(16)), 1, ()))
     handle, name = tempfile.mkstemp(dir=directory)
     with open(handle, "wb") as file:

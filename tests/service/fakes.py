@@ -31,6 +31,7 @@ from remote_fetch.session.session import Planned, Session
 from remote_fetch.testing.log_builder import TOPIC_ID, LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import BuiltSegment
+from tests.locate.timelines import timeline_of
 from tests.scan.bucket import Bucket
 
 __all__ = [
@@ -138,7 +139,7 @@ def open_service(
         found: dict[Any, list[RemoteLogSegmentMetadata]] = {}
         for metadata in bucket.metadata:
             found.setdefault(metadata.topic_id_partition, []).append(metadata)
-        timelines = [Timeline.of_listing(partition, segments) for partition, segments in found.items()]
+        timelines = [timeline_of(partition, segments) for partition, segments in found.items()]
     planned = Planned(tuple(timelines), frozenset(), {})
     with Session(Config.parse(config or {}), bucket, planned=planned) as session:
         service = Service(session, replace(SETTINGS, **settings), (brokers or FakeBrokers()).ask)

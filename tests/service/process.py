@@ -26,6 +26,7 @@ from remote_fetch.model import LeaderEpoch, RemoteLogSegmentId, RemoteLogSegment
 from remote_fetch.service import server
 from remote_fetch.service.settings import TlsFiles
 from remote_fetch.testing.log_builder import TOPIC_ID
+from tests.locate.timelines import timeline_of
 from tests.own_processes import killed_after
 from tests.service.fakes import PASSWORD, SETTINGS, FakeBrokers, SigningBucket, open_service
 
@@ -35,7 +36,7 @@ __all__ = ["made_up_timeline", "running"]
 def made_up_timeline(segments: int) -> Timeline:
     """A partition with this many segments of ten offsets each."""
     partition = TopicIdPartition(TOPIC_ID, "topic", 0)
-    return Timeline.of_listing(
+    return timeline_of(
         partition,
         [
             RemoteLogSegmentMetadata(

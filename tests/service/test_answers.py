@@ -7,9 +7,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from remote_fetch.service.answers import Rank, page_of, segment_json
+from tests.locate.timelines import timeline_of
 from tests.searches import examples
 
 PARTITION = TopicIdPartition(Uuid(bytes(range(16))), "orders", 0)
@@ -29,7 +29,7 @@ def encode(metadata: RemoteLogSegmentMetadata, rank: Rank) -> bytes:
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)), max_size=40), st.integers(0, 50), st.integers(5, 9))
 def test_pages_together_have_every_segment(spans: list[tuple[int, int]], first: int, most: int) -> None:
     """As long as less than eight times a page lie over one offset."""
-    timeline = Timeline.of_listing(PARTITION, [segment(n, s, s + length) for n, (s, length) in enumerate(spans)])
+    timeline = timeline_of(PARTITION, [segment(n, s, s + length) for n, (s, length) in enumerate(spans)])
     found: set[bytes] = set()
     at: int | None = first
     asked = 0
@@ -44,7 +44,7 @@ def test_pages_together_have_every_segment(spans: list[tuple[int, int]], first: 
 
 
 def test_a_page_ends_with_its_bytes() -> None:
-    timeline = Timeline.of_listing(PARTITION, [segment(n, n * 10, n * 10 + 9) for n in range(10)])
+    timeline = timeline_of(PARTITION, [segment(n, n * 10, n * 10 + 9) for n in range(10)])
     encoded: list[int] = []
 
     def heavy(metadata: RemoteLogSegmentMetadata, rank: Rank) -> bytes:
@@ -57,7 +57,7 @@ def test_a_page_ends_with_its_bytes() -> None:
 
 
 def test_a_crowd_over_one_offset_is_no_page() -> None:
-    timeline = Timeline.of_listing(PARTITION, [segment(n, 5, 9) for n in range(100)])
+    timeline = timeline_of(PARTITION, [segment(n, 5, 9) for n in range(100)])
     page = page_of(timeline, 0, encode, max_segments=10, max_bytes=10**6)
     assert (page.segments, page.next_offset, page.is_crowded) == ((), None, True)
 

@@ -16,11 +16,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from remote_fetch.errors import ConfigError, StorageUnavailable
-from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import OBJECT_KINDS, UNKNOWN_SIZE, IndexType, RemoteLogSegmentMetadata, Uuid
 from remote_fetch.service.app import Service
 from remote_fetch.testing.log_builder import TOPIC_ID
 from tests.cases import each_of
+from tests.locate.timelines import timeline_of
 from tests.scan.bucket import Bucket
 from tests.service.fakes import (
     PASSWORD,
@@ -94,7 +94,7 @@ class TestSegments:
             "topic": "topic", "topic_id": str(TOPIC_ID), "partition": 0, "stable_offset": None, "next": None,
             "aborted_transactions": [], "orphan_updates": 0, "malformed_records": 0,
         }  # fmt: skip
-        expected = Timeline.of_listing(bucket.metadata[0].topic_id_partition, bucket.metadata)
+        expected = timeline_of(bucket.metadata[0].topic_id_partition, bucket.metadata)
         for given, metadata, order in zip(segments, expected.segments, expected.finish_order, strict=True):
             assert given == {
                 "id": str(metadata.segment_id.id),
