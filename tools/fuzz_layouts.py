@@ -22,8 +22,10 @@ from fetchers.layouts.url import UrlLayout
 from remote_fetch.errors import CorruptSegment, SegmentNotFound, UnsupportedFormat
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.formats.properties import parse_properties
-from remote_fetch.formats.tagged_fields import encode_compact_string, encode_tagged_fields, encode_varlong
+from remote_fetch.formats.tagged_fields import encode_compact_string
 from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from remote_fetch.testing.metadata_records import encode_tagged_fields
+from remote_fetch.testing.records import encode_varint
 
 __all__ = [
     "LOCATIONS",
@@ -145,7 +147,7 @@ class ChunkReader:
 
 def custom_metadata() -> bytes:
     """Custom metadata with every field."""
-    fields = {0: encode_varlong(4711), 1: encode_compact_string("tiered/"), 2: encode_compact_string("topic/0/7")}
+    fields = {0: encode_varint(4711), 1: encode_compact_string("tiered/"), 2: encode_compact_string("topic/0/7")}
     return encode_tagged_fields(fields)
 
 

@@ -12,23 +12,17 @@ Encoding: KIP-482.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from remote_fetch.errors import CorruptSegment
 from remote_fetch.model import Buffer
 
 __all__ = [
     "encode_compact_bytes",
     "encode_compact_string",
-    "encode_tagged_fields",
     "encode_uvarint",
-    "encode_varint",
-    "encode_varlong",
     "read_compact_bytes",
     "read_compact_string",
     "read_tagged_fields",
     "read_uvarint",
-    "read_varint",
     "read_varlong",
     "skip_tagged_fields",
 ]
@@ -43,12 +37,6 @@ def read_uvarint(data: Buffer, at: int) -> tuple[int, int]:
     if first < _MORE:
         return first, at + 1
     return _read_groups(data, at, bits=32)
-
-
-def read_varint(data: Buffer, at: int) -> tuple[int, int]:
-    """A signed 32-bit number, zig-zag encoded. Raises CorruptSegment."""
-    value, at = _read_groups(data, at, bits=32)
-    return (value >> 1) ^ -(value & 1), at
 
 
 def read_varlong(data: Buffer, at: int) -> tuple[int, int]:
@@ -130,16 +118,6 @@ def encode_uvarint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def encode_varint(value: int) -> bytes:
-    """The bytes that `read_varint` reads."""
-    return encode_uvarint(value << 1 if value >= 0 else (-value << 1) - 1)
-
-
-def encode_varlong(value: int) -> bytes:
-    """The bytes that `read_varlong` reads. A 32-bit number has the same bytes as in `encode_varint`."""
-    return encode_varint(value)
-
-
 def encode_compact_bytes(value: bytes | None) -> bytes:
     """The bytes that `read_compact_bytes` reads."""
     return b"\0" if value is None else encode_uvarint(len(value) + 1) + value
@@ -148,11 +126,3 @@ def encode_compact_bytes(value: bytes | None) -> bytes:
 def encode_compact_string(value: str) -> bytes:
     """The bytes that `read_compact_string` reads."""
     return encode_compact_bytes(value.encode("utf-8"))
-
-
-def encode_tagged_fields(fields: Mapping[int, bytes]) -> bytes:
-    """The bytes that `read_tagged_fields` reads, in ascending order of tags."""
-    encoded = bytearray(encode_uvarint(len(fields)))
-    for tag in sorted(fields):
-        encoded += encode_uvarint(tag) + encode_uvarint(len(fields[tag])) + fields[tag]
-    return bytes(encoded)

@@ -23,7 +23,7 @@ import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
-from remote_fetch.formats.metadata_records import SegmentMetadataRecord, SegmentUpdateRecord, encode_metadata_record
+from remote_fetch.formats.metadata_records import SegmentMetadataRecord, SegmentUpdateRecord
 from remote_fetch.locate.timeline_builder import TimelineBuilder
 from remote_fetch.model import (
     LeaderEpoch,
@@ -33,6 +33,7 @@ from remote_fetch.model import (
     TopicIdPartition,
     Uuid,
 )
+from remote_fetch.testing.metadata_records import encode_metadata_record
 from tests.benchmarks.document import write
 
 TOPICS = 10

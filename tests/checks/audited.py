@@ -13,7 +13,7 @@ from remote_fetch.checks.audit import NO_TOPIC, Audit, AuditOptions, AuditSource
 from remote_fetch.checks.audit_deep import DeepAudit
 from remote_fetch.checks.deep_journal import DeepJournal
 from remote_fetch.checks.findings import Finding
-from remote_fetch.formats.metadata_records import SegmentMetadataRecord, encode_metadata_record
+from remote_fetch.formats.metadata_records import SegmentMetadataRecord
 from remote_fetch.locate.replay import Replay
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import (
@@ -23,6 +23,7 @@ from remote_fetch.model import (
     Uuid,
 )
 from remote_fetch.session.session import Session
+from remote_fetch.testing.metadata_records import encode_metadata_record
 from tests.golden.conftest import Tier
 
 NOW_MS = 4_000_000_000_000

@@ -18,7 +18,7 @@ from remote_fetch.checks.audit import Audit, AuditOptions, AuditSources
 from remote_fetch.errors import SegmentNotFound
 from remote_fetch.fetch.inventory import ExpectedObject
 from remote_fetch.fetch.spi import ObjectInfo
-from remote_fetch.formats.metadata_records import SegmentMetadataRecord, SegmentUpdateRecord, encode_metadata_record
+from remote_fetch.formats.metadata_records import SegmentMetadataRecord, SegmentUpdateRecord
 from remote_fetch.locate.replay import Replay
 from remote_fetch.model import (
     LeaderEpoch,
@@ -28,6 +28,7 @@ from remote_fetch.model import (
     TopicIdPartition,
     Uuid,
 )
+from remote_fetch.testing.metadata_records import encode_metadata_record
 
 __all__ = ["LargeTier"]
 

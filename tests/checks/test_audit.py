@@ -14,12 +14,7 @@ from remote_fetch.checks.audit_book import TopicTotals
 from remote_fetch.checks.audit_segment import faults_of
 from remote_fetch.checks.findings import SEVERITIES, FindingKind, Severity
 from remote_fetch.errors import UnknownTopic
-from remote_fetch.formats.metadata_records import (
-    PartitionDeleteRecord,
-    RemotePartitionDeleteState,
-    SegmentUpdateRecord,
-    encode_metadata_record,
-)
+from remote_fetch.formats.metadata_records import PartitionDeleteRecord, RemotePartitionDeleteState, SegmentUpdateRecord
 from remote_fetch.model import (
     LeaderEpoch,
     RemoteLogSegmentId,
@@ -28,6 +23,7 @@ from remote_fetch.model import (
     TopicIdPartition,
     Uuid,
 )
+from remote_fetch.testing.metadata_records import encode_metadata_record
 from tests.checks.audited import NOW_MS, AuditedTier, Event
 from tests.golden.conftest import AIVEN_SETS, SETS, AivenTier, Tier
 from tools.fuzz_batches import reseal_log

@@ -13,11 +13,12 @@ from fetchers.local import LocalFetcher
 from fetchers.memory import MemoryFetcher
 from remote_fetch import read_arrow
 from remote_fetch.errors import CorruptSegment, RemoteFetchError, UnknownTopic
-from remote_fetch.formats.metadata_records import SegmentMetadataRecord, encode_metadata_record, parse_metadata_record
+from remote_fetch.formats.metadata_records import SegmentMetadataRecord, parse_metadata_record
 from remote_fetch.locate.snapshot import load_timelines
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid, is_topic_name
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.plan.saved import dump_plan, load_plan
+from remote_fetch.testing.metadata_records import encode_metadata_record
 from tests.scan.bucket import plain_log, snapshot_config
 
 OUTSIDE = ("../outside/x", "..", ".", "", "a/b", "a b", "a\0b", "täglich", "a" * 250, "/etc/passwd", "%2e%2e/x")

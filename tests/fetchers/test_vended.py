@@ -353,7 +353,8 @@ def test_http_is_accepted_from_a_service_on_http_alone(server: RangeServer) -> N
 
 def test_metadata_that_names_an_object_of_another_topic(server: RangeServer) -> None:
     """The key in Aiven's custom metadata is checked here as the service checks it."""
-    from remote_fetch.formats.tagged_fields import encode_compact_string, encode_tagged_fields
+    from remote_fetch.formats.tagged_fields import encode_compact_string
+    from remote_fetch.testing.metadata_records import encode_tagged_fields
     from tests.fetchers.layouts.aiven_writer import Written
 
     written = Written(SEGMENT.log, prefix="tier/")

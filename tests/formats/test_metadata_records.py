@@ -22,11 +22,9 @@ from remote_fetch.formats.metadata_records import (
     SegmentMetadataRecord,
     SegmentSnapshotRecord,
     SegmentUpdateRecord,
-    encode_metadata_record,
     parse_metadata_record,
     topic_id_of,
 )
-from remote_fetch.formats.tagged_fields import encode_tagged_fields
 from remote_fetch.model import (
     MAX_OFFSET,
     LeaderEpoch,
@@ -36,6 +34,7 @@ from remote_fetch.model import (
     TopicIdPartition,
     Uuid,
 )
+from remote_fetch.testing.metadata_records import encode_metadata_record, encode_tagged_fields
 from remote_fetch.testing.strategies import partitions
 from tests.searches import examples
 

@@ -17,7 +17,6 @@ from remote_fetch.formats.metadata_records import (
     MetadataRecord,
     SegmentMetadataRecord,
     SegmentUpdateRecord,
-    encode_metadata_record,
     parse_metadata_record,
 )
 from remote_fetch.formats.metadata_usual import (
@@ -26,8 +25,8 @@ from remote_fetch.formats.metadata_usual import (
     is_usual_head,
     read_usual,
 )
-from remote_fetch.formats.tagged_fields import encode_tagged_fields
 from remote_fetch.model import MAX_OFFSET, LeaderEpoch, RemoteLogSegmentId, TopicIdPartition, Uuid
+from remote_fetch.testing.metadata_records import encode_metadata_record, encode_tagged_fields
 from remote_fetch.testing.strategies import partitions
 from tests.formats.test_metadata_records import (
     EXPECTED,

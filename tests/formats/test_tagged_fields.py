@@ -10,18 +10,16 @@ from remote_fetch.errors import CorruptSegment
 from remote_fetch.formats.tagged_fields import (
     encode_compact_bytes,
     encode_compact_string,
-    encode_tagged_fields,
     encode_uvarint,
-    encode_varint,
-    encode_varlong,
     read_compact_bytes,
     read_compact_string,
     read_tagged_fields,
     read_uvarint,
-    read_varint,
     read_varlong,
     skip_tagged_fields,
 )
+from remote_fetch.testing.metadata_records import encode_tagged_fields
+from remote_fetch.testing.records import encode_varint
 from tests.searches import examples
 
 
@@ -34,18 +32,20 @@ def test_uvarint(value: int, encoded: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "encoded"), [(0, "00"), (-1, "01"), (1, "02"), (-64, "7f"), (64, "8001"), (-(2**31), "ffffffff0f")]
-)
-def test_varint(value: int, encoded: str) -> None:
-    assert encode_varint(value) == bytes.fromhex(encoded)
-    assert read_varint(bytes.fromhex(encoded), 0) == (value, len(encoded) // 2)
-
-
-@pytest.mark.parametrize(
-    ("value", "encoded"), [(0, "00"), (1_000_000_777, "92b4d6b907"), (-(2**63), "ffffffffffffffffff01")]
+    ("value", "encoded"),
+    [
+        (0, "00"),
+        (-1, "01"),
+        (1, "02"),
+        (-64, "7f"),
+        (64, "8001"),
+        (1_000_000_777, "92b4d6b907"),
+        (-(2**31), "ffffffff0f"),
+        (-(2**63), "ffffffffffffffffff01"),
+    ],
 )
 def test_varlong(value: int, encoded: str) -> None:
-    assert encode_varlong(value) == bytes.fromhex(encoded)
+    assert encode_varint(value) == bytes.fromhex(encoded)
     assert read_varlong(bytes.fromhex(encoded), 0) == (value, len(encoded) // 2)
 
 
@@ -55,7 +55,7 @@ def test_longer_forms_of_a_number_are_read_too() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\x80", b"\xff\xff"])
 def test_cut_varint(data: bytes) -> None:
-    for read in (read_uvarint, read_varint, read_varlong):
+    for read in (read_uvarint, read_varlong):
         with pytest.raises(CorruptSegment, match="the bytes end inside a varint at byte 0"):
             read(data, 0)
 
@@ -112,36 +112,34 @@ def test_corrupt_tagged_fields(section: str, message: str) -> None:
 @examples(100)
 @given(
     number=st.integers(0, 2**32 - 1),
-    small=st.integers(-(2**31), 2**31 - 1),
     wide=st.integers(-(2**63), 2**63 - 1),
     raw=st.none() | st.binary(max_size=300),
     text=st.text(max_size=50),
     fields=st.dictionaries(st.integers(0, 2**32 - 1), st.binary(max_size=200), max_size=5),
 )
 def test_encoded_values_are_read_again(
-    number: int, small: int, wide: int, raw: bytes | None, text: str, fields: dict[int, bytes]
+    number: int, wide: int, raw: bytes | None, text: str, fields: dict[int, bytes]
 ) -> None:
     data = (
         encode_uvarint(number)
-        + encode_varint(small)
-        + encode_varlong(wide)
+        + encode_varint(wide)
         + encode_compact_bytes(raw)
         + encode_compact_string(text)
         + encode_tagged_fields(fields)
     )
     found = []
     at = 0
-    for read in (read_uvarint, read_varint, read_varlong, read_compact_bytes, read_compact_string, read_tagged_fields):
+    for read in (read_uvarint, read_varlong, read_compact_bytes, read_compact_string, read_tagged_fields):
         value, at = read(data, at)
         found.append(value)
-    assert found == [number, small, wide, raw, text, fields]
+    assert found == [number, wide, raw, text, fields]
     assert at == len(data)
 
 
 @examples(200)
 @given(data=st.binary(max_size=40), at=st.integers(0, 45))
 def test_any_bytes_raise_only_our_errors(data: bytes, at: int) -> None:
-    for read in (read_uvarint, read_varint, read_varlong, read_compact_bytes, read_compact_string, read_tagged_fields):
+    for read in (read_uvarint, read_varlong, read_compact_bytes, read_compact_string, read_tagged_fields):
         try:
             _, end = read(data, at)
         except CorruptSegment:

@@ -20,7 +20,6 @@ from remote_fetch.formats.metadata_records import (
     RemotePartitionDeleteState,
     SegmentMetadataRecord,
     SegmentUpdateRecord,
-    encode_metadata_record,
 )
 from remote_fetch.model import (
     RemoteLogSegmentId,
@@ -29,6 +28,7 @@ from remote_fetch.model import (
     TopicIdPartition,
     Uuid,
 )
+from remote_fetch.testing.metadata_records import encode_metadata_record
 
 __all__ = ["DIALECTS", "SCENARIOS", "Dialect", "Event", "another_upload", "compacted", "without_tombstones"]
 

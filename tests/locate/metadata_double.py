@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from remote_fetch.formats.metadata_partitioner import metadata_partition
-from remote_fetch.formats.metadata_records import SegmentMetadataRecord, encode_metadata_record
+from remote_fetch.formats.metadata_records import SegmentMetadataRecord
 from remote_fetch.locate.cluster import Topic
 from remote_fetch.locate.metadata_topic import METADATA_TOPIC
 from remote_fetch.locate.replay_cache import StoreFailed
@@ -26,6 +26,7 @@ from remote_fetch.model import (
     TopicIdPartition,
     Uuid,
 )
+from remote_fetch.testing.metadata_records import encode_metadata_record
 
 DATA_ID = Uuid(bytes(range(16)))
 OTHER_ID = Uuid(bytes(range(16, 32)))

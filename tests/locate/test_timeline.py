@@ -22,7 +22,6 @@ from remote_fetch.formats.metadata_records import (
     SegmentMetadataRecord,
     SegmentSnapshotRecord,
     SegmentUpdateRecord,
-    encode_metadata_record,
     parse_metadata_record,
 )
 from remote_fetch.locate.lineage import Lineage
@@ -39,6 +38,7 @@ from remote_fetch.model import (
     TopicIdPartition,
     Uuid,
 )
+from remote_fetch.testing.metadata_records import encode_metadata_record
 from tests.locate.timelines import timeline_of
 from tests.searches import examples
 

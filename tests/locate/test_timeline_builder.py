@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from remote_fetch.formats.metadata_records import SegmentUpdateRecord, encode_metadata_record
+from remote_fetch.formats.metadata_records import SegmentUpdateRecord
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.timeline_builder import TimelineBuilder
@@ -17,6 +17,7 @@ from remote_fetch.model import (
     TopicIdPartition,
     Uuid,
 )
+from remote_fetch.testing.metadata_records import encode_metadata_record
 from tests.cases import each_of
 from tests.locate.keyed_topic import DIALECTS, SCENARIOS, Event, another_upload, compacted, without_tombstones
 

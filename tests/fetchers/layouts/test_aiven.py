@@ -26,8 +26,10 @@ from remote_fetch.errors import (
     UnsupportedFormat,
 )
 from remote_fetch.fetch.spi import ObjectInfo
-from remote_fetch.formats.tagged_fields import encode_compact_string, encode_tagged_fields, encode_varlong
+from remote_fetch.formats.tagged_fields import encode_compact_string
 from remote_fetch.model import UNKNOWN_SIZE, IndexType
+from remote_fetch.testing.metadata_records import encode_tagged_fields
+from remote_fetch.testing.records import encode_varint
 from tests.fetchers.layouts.aiven_writer import PARTITION, SEGMENT_ID, Store, Written
 from tests.searches import examples
 
@@ -218,7 +220,7 @@ def test_unknown_options(name: str) -> None:
 
 
 def custom(prefix: str | None = None, key: str | None = None) -> bytes:
-    fields = {0: encode_varlong(12)}
+    fields = {0: encode_varint(12)}
     if prefix is not None:
         fields[1] = encode_compact_string(prefix)
     if key is not None:
@@ -465,11 +467,11 @@ def test_the_size_is_the_manifests(packs: bool) -> None:
 @pytest.mark.parametrize(
     ("custom_metadata", "size_bytes"),
     [
-        (encode_tagged_fields({0: encode_varlong(5 << 32)}), 5 << 32),
-        (encode_tagged_fields({0: encode_varlong(7), 1: encode_compact_string("p/")}), 7),
+        (encode_tagged_fields({0: encode_varint(5 << 32)}), 5 << 32),
+        (encode_tagged_fields({0: encode_varint(7), 1: encode_compact_string("p/")}), 7),
         (encode_tagged_fields({1: encode_compact_string("p/")}), None),
-        (encode_tagged_fields({0: encode_varlong(0)}), None),
-        (encode_tagged_fields({0: encode_varlong(-7)}), None),
+        (encode_tagged_fields({0: encode_varint(0)}), None),
+        (encode_tagged_fields({0: encode_varint(-7)}), None),
         (encode_tagged_fields({0: b""}), None),
         (encode_tagged_fields({0: b"\xff" * 11}), None),
         (b"\xff\xff", None),

@@ -17,8 +17,9 @@ from fetchers.layouts.url import UrlLayout
 from remote_fetch.errors import ConfigError, CorruptSegment, StorageDenied, UnsupportedFormat
 from remote_fetch.fetch.spi import ObjectNamer
 from remote_fetch.formats.object_names import belongs_to
-from remote_fetch.formats.tagged_fields import encode_compact_string, encode_tagged_fields
+from remote_fetch.formats.tagged_fields import encode_compact_string
 from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from remote_fetch.testing.metadata_records import encode_tagged_fields
 from tests.cases import each_of
 from tests.fetchers.layouts.aiven_writer import Store, Written
 
