@@ -288,19 +288,20 @@ def _without_url(error: Exception) -> Exception:
 
 
 def _body_of(response: urllib3.BaseHTTPResponse, wanted: _Range) -> Buffer:
+    if response.status == 206:
+        return _part_of(response, wanted)
     if response.status == 416:
-        size_bytes = total_of(response.headers.get("Content-Range"))
-        if size_bytes is None and wanted.start > 0:
-            return b""  # a reader that wants more bytes checks where the object ends
-        if size_bytes is None or size_bytes > wanted.start:
-            raise _wrong_range("the server refuses a range that begins inside the object, or does not tell its size")
+        _check_end(response, wanted)
         return b""
-    if response.status == 200:
-        if wanted.start > 0 or wanted.end >= 0:
-            raise _wrong_range("the server sent the whole object for a range")
-        return _read(response, None, wanted.deadline)
-    if response.status != 206:
+    if response.status != 200:
         raise _Refused(response.status)
+    if wanted.start > 0 or wanted.end >= 0:
+        raise _wrong_range("the server sent the whole object for a range")
+    return _read(response, None, wanted.deadline)
+
+
+def _part_of(response: urllib3.BaseHTTPResponse, wanted: _Range) -> Buffer:
+    """The body of an answer 206, which has to name the wanted range."""
     answered = ContentRange.parse(response.headers.get("Content-Range"))
     if answered is None:
         raise _wrong_range("the server does not say which range it sent")
@@ -314,6 +315,16 @@ def _body_of(response: urllib3.BaseHTTPResponse, wanted: _Range) -> Buffer:
     if wanted.end < 0 and size_bytes > _MAX_WHOLE_BYTES:
         raise _too_large()
     return _read(response, size_bytes, wanted.deadline)
+
+
+def _check_end(response: urllib3.BaseHTTPResponse, wanted: _Range) -> None:
+    """Raise StorageUnavailable unless an answer 416 can mean that the object ends before the wanted range.
+
+    Without the size it can mean this only behind the first byte: a reader of later bytes checks where the object ends.
+    """
+    size_bytes = total_of(response.headers.get("Content-Range"))
+    if wanted.start == 0 if size_bytes is None else size_bytes > wanted.start:
+        raise _wrong_range("the server refuses a range that begins inside the object, or does not tell its size")
 
 
 def _size_of(response: urllib3.BaseHTTPResponse, wanted: _Range) -> int | None:
