@@ -97,6 +97,7 @@ class Remote:
         )
         self._idle_store = IdleStore(self._store_if_idle, settings.idle_store_s)
         self._is_closing = False
+        self._is_closed = False
         self._application_assigned = False
         """Whether the application has called an assign method since the callback of a rebalance began."""
 
@@ -189,7 +190,7 @@ class Remote:
             if callback is not None:
                 callback(consumer, partitions)
         finally:  # as in the parent: also if the callback raises
-            if not self._application_assigned:
+            if not (self._application_assigned or self._is_closed):
                 self.assign(given, is_incremental=self._settings.is_cooperative)
 
     def on_revoke(self, consumer: Any, partitions: list[TopicPartition], callback: Callback | None) -> None:
@@ -218,6 +219,7 @@ class Remote:
 
     def close(self) -> None:
         """End the feeds and the session. If the fetcher's `close` raises, that error is raised at the end."""
+        self._is_closed = True
         saves = self.session.config.settings.locator_cache is not None
         with contextlib.ExitStack() as rest:  # it calls the last one first
             rest.callback(_call_within, _SAVE_S if saves else _CLOSE_S, self.session.close)

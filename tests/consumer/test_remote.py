@@ -69,6 +69,17 @@ def test_an_assignment_while_closing_is_librdkafkas_alone(
     assert remote.partitions.assigned == {}
 
 
+def test_nothing_is_assigned_if_the_callback_closed_the_consumer(remote: Remote, librdkafka: FakeLibrdkafka) -> None:
+    """librdkafka's handle is gone by then."""
+
+    def callback(consumer: object, partitions: list[TopicPartition]) -> None:
+        remote.begin_close()
+        remote.close()
+
+    remote.on_assign(None, [TopicPartition("t", 0)], callback)
+    assert librdkafka.calls_since() == []
+
+
 def test_an_observer_that_fails_is_logged(remote: Remote, caplog: pytest.LogCaptureFixture) -> None:
     """It is called in the threads that bring records."""
     remote.session.observe(Notice("something"))
