@@ -3,7 +3,7 @@
 Rules of the file:
 
 - Bytes are used only if the answer names the requested range (206 with its Content-Range).
-- A body that breaks off is not used.
+- A body that breaks off is not used. One deadline bounds the answer, its headers too.
 - A redirect may not change the scheme. The configured headers go only to the configured host.
 - The query of a URL may be a signature, and is in no message.
 - HTTP cannot list objects.
@@ -12,7 +12,6 @@ Rules of the file:
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
@@ -23,6 +22,7 @@ from fetchers._identity import Identities
 from fetchers._options import OPTIONS, Timeouts, options_of, timeouts_of
 from fetchers._ranges import ContentRange, total_of
 from fetchers._store import below_root
+from remote_fetch.deadline import Deadline
 from remote_fetch.errors import (
     ConfigError,
     CorruptSegment,
@@ -35,6 +35,7 @@ from remote_fetch.errors import (
 )
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
+from remote_fetch.timed_http import SMALLEST_S, CurrentDeadline, timed
 
 if TYPE_CHECKING:
     import urllib3
@@ -46,7 +47,7 @@ T = TypeVar("T")
 _MAX_CONNECTIONS = 64
 _MAX_REDIRECTS = 3
 _PIECE_BYTES = 256 << 10
-"""How much of a body is read before the clock is looked at again."""
+"""How much of a body is read before its size is checked."""
 _MAX_WHOLE_BYTES = 1 << 31
 """Most bytes of an object that is read to its end: no segment of a broker has more. Readers always give an end."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -96,7 +97,14 @@ def _redirect_hosts(options: dict[str, Any]) -> frozenset[str]:
     return frozenset({host.strip().lower() for host in str(options.pop("redirect_hosts", "")).split(",")} - {""})
 
 
-def _connections(options: dict[str, Any]) -> urllib3.PoolManager:
+class _Connections(NamedTuple):
+    """Connections to all servers, and the deadline of the request that a thread makes with them."""
+
+    manager: urllib3.PoolManager
+    current: CurrentDeadline
+
+
+def _connections(options: dict[str, Any]) -> _Connections:
     try:
         import urllib3  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -111,8 +119,13 @@ def _connections(options: dict[str, Any]) -> urllib3.PoolManager:
     if options.get("verify") is False:
         settings |= {"cert_reqs": "CERT_NONE", "assert_hostname": False}
     if options.get("proxy"):
-        return urllib3.ProxyManager(str(options["proxy"]), **settings)
-    return urllib3.PoolManager(**settings)
+        manager: urllib3.PoolManager = urllib3.ProxyManager(str(options["proxy"]), **settings)
+    else:
+        manager = urllib3.PoolManager(**settings)
+    current = CurrentDeadline()
+    pools = {scheme: timed(pool, current) for scheme, pool in manager.pool_classes_by_scheme.items()}
+    manager.pool_classes_by_scheme = pools
+    return _Connections(manager, current)
 
 
 class _Range(NamedTuple):
@@ -120,7 +133,7 @@ class _Range(NamedTuple):
 
     start: int
     end: int
-    deadline: float
+    deadline: Deadline
 
 
 class HttpStore:
@@ -129,7 +142,7 @@ class HttpStore:
     def __init__(
         self,
         url: str,
-        connections: urllib3.PoolManager,
+        connections: _Connections,
         headers: Mapping[str, str],
         timeouts: Timeouts,
         redirect_hosts: frozenset[str] = frozenset(),
@@ -171,7 +184,8 @@ class HttpStore:
         self, url: str, name: str, start: int, end: int, take: Callable[[urllib3.BaseHTTPResponse, _Range], T]
     ) -> T:
         """The result of `take` for the answer to a GET of one range. Raises the errors of a fetcher."""
-        wanted = _Range(start, end, time.monotonic() + self._timeouts.read_s)
+        wanted = _Range(start, end, Deadline.after(self._timeouts.read_s))
+        self._connections.current.deadline = wanted.deadline
         try:
             response = self._answer(url, wanted)
             try:
@@ -195,7 +209,7 @@ class HttpStore:
         range_header = f"bytes={wanted.start}-{'' if wanted.end < 0 else wanted.end - 1}"
         for _ in range(_MAX_REDIRECTS + 1):
             own = self._headers if _origin(url) == _origin(urlunsplit(self._base)) else {}
-            response = self._connections.request(
+            response = self._connections.manager.request(
                 "GET",
                 url,
                 headers={**own, "Range": range_header, "Accept-Encoding": "identity"},
@@ -227,10 +241,10 @@ class HttpStore:
             )
         return url
 
-    def _timeout(self, deadline: float) -> urllib3.Timeout:
+    def _timeout(self, deadline: Deadline) -> urllib3.Timeout:
         import urllib3  # noqa: PLC0415 - an extra, which is there by now
 
-        left_s = max(deadline - time.monotonic(), 0.001)
+        left_s = max(deadline.left_s, SMALLEST_S)
         return urllib3.Timeout(connect=min(self._timeouts.connect_s, left_s), read=left_s)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
@@ -243,7 +257,7 @@ class HttpStore:
 
     def close(self) -> None:
         """Give the connections back."""
-        self._connections.clear()
+        self._connections.manager.clear()
 
 
 def _identity_of(response: urllib3.BaseHTTPResponse) -> tuple[str | None, str | None] | None:
@@ -345,13 +359,13 @@ def _too_large() -> CorruptSegment:
     return CorruptSegment(f"an object of more than {_MAX_WHOLE_BYTES} bytes was to be read whole")
 
 
-def _read(response: urllib3.BaseHTTPResponse, size_bytes: int | None, deadline: float) -> Buffer:
+def _read(response: urllib3.BaseHTTPResponse, size_bytes: int | None, deadline: Deadline) -> Buffer:
     """The whole body, of `size_bytes` where that is known. Memory is taken for what has arrived."""
     body = bytearray()
     while True:
-        if time.monotonic() > deadline:
+        if deadline.is_over:
             raise StorageTimeout("the body did not arrive in time")
-        piece = response.read1(_PIECE_BYTES)
+        piece = response.read(_PIECE_BYTES)
         body += piece
         if size_bytes is None and len(body) > _MAX_WHOLE_BYTES:
             raise _too_large()

@@ -10,13 +10,10 @@ Rules of the file:
 
 from __future__ import annotations
 
-import io
 import ssl
-import threading
 import time
 import zlib
 from collections.abc import Mapping
-from http.client import HTTPResponse
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import SplitResult
 
@@ -29,10 +26,9 @@ from remote_fetch.errors import (
     StorageTimeout,
     StorageUnavailable,
 )
+from remote_fetch.timed_http import SMALLEST_S, CurrentDeadline, timed
 
 if TYPE_CHECKING:
-    import socket
-
     import urllib3
 
 __all__ = ["MAX_ANSWER_BYTES", "Answer", "HttpChannel"]
@@ -42,8 +38,6 @@ MAX_ANSWER_BYTES = 64 << 20
 _PIECE_BYTES = 64 << 10
 _CONNECTIONS = 8
 """How many connections are kept. More may be open at once."""
-_SMALLEST_S = 0.001
-"""A timeout of 0 means "do not wait" to a socket."""
 
 
 class Answer(NamedTuple):
@@ -60,7 +54,7 @@ class HttpChannel:
     def __init__(self, base: SplitResult, tls: ssl.SSLContext | None, *, connect_timeout_s: float) -> None:
         self._connect_timeout_s = connect_timeout_s
         self._path = base.path.rstrip("/")
-        self._current = _Current()
+        self._current = CurrentDeadline()
         self._pool = _pool_of(base, tls, self._current)
         self._is_closed = False
         self.answered_s = 0.0
@@ -76,7 +70,7 @@ class HttpChannel:
         if self._is_closed:
             raise Cancelled("the connection to the service was closed")
         self._current.deadline = deadline
-        left_s = max(deadline.left_s, _SMALLEST_S)
+        left_s = max(deadline.left_s, SMALLEST_S)
         try:
             response = self._pool.urlopen(
                 "GET",
@@ -144,54 +138,22 @@ class _Body:
         return bytes(self._data)
 
 
-class _Current(threading.local):
-    """The deadline of the request that this thread makes."""
-
-    deadline = Deadline.after(0)
-
-
-def _pool_of(base: SplitResult, tls: ssl.SSLContext | None, current: _Current) -> urllib3.HTTPConnectionPool:
-    """The connections to a server. Their answers are read with the deadline of the request in `current`."""
+def _pool_of(base: SplitResult, tls: ssl.SSLContext | None, current: CurrentDeadline) -> urllib3.HTTPConnectionPool:
+    """The connections to a server. Their answers are read until the deadline of the request in `current`."""
     try:
         import urllib3  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise MissingExtra("remote.locator=service needs urllib3", extra="http") from error
 
-    class Response(HTTPResponse):
-        def __init__(self, sock: socket.socket, *arguments: Any, **named: Any) -> None:
-            super().__init__(sock, *arguments, **named)
-            self.fp = io.BufferedReader(_TimedReader(sock, self.fp, current))
-
     kept: dict[str, Any] = {"maxsize": _CONNECTIONS, "block": False, "retries": False}
     host = base.hostname or ""
     if tls is None:
-        plain = urllib3.HTTPConnectionPool(host, base.port, **kept)
-        plain.ConnectionCls = type("Connection", (plain.ConnectionCls,), {"response_class": Response})
+        plain: urllib3.HTTPConnectionPool = timed(urllib3.HTTPConnectionPool, current)(host, base.port, **kept)
         return plain
-    pool = urllib3.HTTPSConnectionPool(host, base.port, ssl_context=tls, **kept)
-    pool.ConnectionCls = type("Connection", (pool.ConnectionCls,), {"response_class": Response})
+    pool: urllib3.HTTPSConnectionPool = timed(urllib3.HTTPSConnectionPool, current)(
+        host, base.port, ssl_context=tls, **kept
+    )
     return pool
-
-
-class _TimedReader(io.RawIOBase):
-    """Reads a socket until a deadline. `http.client` waits for each piece as long as for the whole answer."""
-
-    def __init__(self, sock: socket.socket, file: Any, current: _Current) -> None:
-        self._socket, self._file = sock, file.detach()
-        self._current = current
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        self._socket.settimeout(max(self._current.deadline.left_s, _SMALLEST_S))
-        read: int | None = self._file.readinto(buffer)
-        return read
-
-    def close(self) -> None:
-        if not self.closed:
-            self._file.close()
-        super().close()
 
 
 def _failure_of(error: Exception) -> Exception:

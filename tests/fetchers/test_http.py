@@ -122,7 +122,7 @@ def test_a_body_that_trickles_ends_with_the_read_timeout(server: RangeServer) ->
     """Each byte comes in time; all of them do not."""
     found = failure(server, Fault(FaultKind.TRICKLE), fetch_remote_read_timeout_ms="300")
     assert type(found) is StorageTimeout
-    assert "the body did not arrive in time" in str(found)
+    assert "the store did not answer in time" in str(found)
 
 
 @pytest.mark.parametrize("status", [201, 203, 204, 600])

@@ -1,0 +1,64 @@
+"""Connections of urllib3 that read an answer until a deadline.
+
+Rules of the file:
+
+- A deadline bounds an answer as a whole. urllib3 and `http.client` wait for each piece, also for each byte of a header,
+  as long as for the whole answer.
+- urllib3 is loaded by the caller.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from http.client import HTTPResponse
+from typing import TYPE_CHECKING, Any
+
+from remote_fetch.deadline import Deadline
+
+if TYPE_CHECKING:
+    import socket
+
+__all__ = ["SMALLEST_S", "CurrentDeadline", "timed"]
+
+SMALLEST_S = 0.001
+"""A timeout of 0 means "do not wait" to a socket."""
+
+
+class CurrentDeadline(threading.local):
+    """The deadline of the request that this thread makes."""
+
+    deadline = Deadline.after(0)
+
+
+def timed(pool_class: type[Any], current: CurrentDeadline) -> type[Any]:
+    """As `pool_class`, a connection pool of urllib3, with answers that are read until the deadline in `current`."""
+
+    class Response(HTTPResponse):
+        def __init__(self, sock: socket.socket, *arguments: Any, **named: Any) -> None:
+            super().__init__(sock, *arguments, **named)
+            self.fp = io.BufferedReader(_TimedReader(sock, self.fp, current))
+
+    connection = type("Connection", (pool_class.ConnectionCls,), {"response_class": Response})
+    return type(pool_class.__name__, (pool_class,), {"ConnectionCls": connection})
+
+
+class _TimedReader(io.RawIOBase):
+    """Reads a socket. Each wait gets what is left of the deadline."""
+
+    def __init__(self, sock: socket.socket, file: Any, current: CurrentDeadline) -> None:
+        self._socket, self._file = sock, file.detach()
+        self._current = current
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._socket.settimeout(max(self._current.deadline.left_s, SMALLEST_S))
+        read: int | None = self._file.readinto(buffer)
+        return read
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
