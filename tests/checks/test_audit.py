@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -405,9 +405,9 @@ class TestWhileBrokersWrite:
             def __init__(self, path: str) -> None:
                 self._found = scan(path)
 
-            def __enter__(self) -> list[os.DirEntry[str]]:
+            def __enter__(self) -> Iterator[os.DirEntry[str]]:
                 with self._found as found:
-                    return [entry for entry in found if raw not in entry.name]
+                    return iter([entry for entry in found if raw not in entry.name])
 
             def __exit__(self, *_: object) -> None: ...
 
