@@ -53,14 +53,14 @@ class FsspecStore:
             return b""
         try:
             data = self._mapped(name, self.read, self.path_of(name), start, None if end < 0 else end)
+        except StorageUnavailable as error:
+            if (start > 0 or end >= 0) and _is_invalid(error.__cause__):
+                return b""  # what some filesystems say to a range that starts past the end
+            raise
         except Exception as error:
-            is_range = start > 0 or end >= 0
-            if not (is_past_the_end(error) or (is_range and _is_invalid(error.__cause__))):
-                raise
-            if start == 0 and self.size(name):  # else an index would be taken for an empty one
-                text = "the store refuses a range that begins inside the object"
-                raise StorageUnavailable(text, object_name=name) from error
-            return b""  # some filesystems call a range invalid that starts past the end
+            if is_past_the_end(error):
+                return b""
+            raise
         if 0 <= end < start + len(data):
             raise StorageUnavailable(f"{len(data)} bytes came for a range of {end - start}", object_name=name)
         return data

@@ -332,13 +332,10 @@ def _part_of(response: urllib3.BaseHTTPResponse, wanted: _Range) -> Buffer:
 
 
 def _check_end(response: urllib3.BaseHTTPResponse, wanted: _Range) -> None:
-    """Raise StorageUnavailable unless an answer 416 can mean that the object ends before the wanted range.
-
-    Without the size it can mean this only behind the first byte: a reader of later bytes checks where the object ends.
-    """
+    """Raise StorageUnavailable if an answer 416 tells that the object does not end before the wanted range."""
     size_bytes = total_of(response.headers.get("Content-Range"))
-    if wanted.start == 0 if size_bytes is None else size_bytes > wanted.start:
-        raise _wrong_range("the server refuses a range that begins inside the object, or does not tell its size")
+    if size_bytes is not None and size_bytes > wanted.start:
+        raise _wrong_range(f"the server refuses the range from {wanted.start} of {size_bytes} bytes")
 
 
 def _size_of(response: urllib3.BaseHTTPResponse, wanted: _Range) -> int | None:

@@ -138,12 +138,11 @@ def test_a_refused_range_is_the_end_only_if_the_object_has_no_byte_there(server:
     server.files |= {"empty": b"", "full": b"abc"}
     assert [store.get("empty", 0, 5), store.get("full", 3, 5)] == [b"", b""]
     server.plan = lambda asked: Fault(FaultKind.STATUS, 416)
-    with pytest.raises(StorageUnavailable, match="refuses a range"):
-        store.get("full", 0, 5)
-    assert store.get("full", 3, 5) == b"", "a server need not tell the size"
+    assert store.get("empty", 0, 5) == b"", "a server need not tell the size"
     server.plan = lambda asked: Fault(FaultKind.REFUSED_RANGE)
-    with pytest.raises(StorageUnavailable, match="refuses a range"):
-        store.get("full", 1, 2)
+    for start in (0, 2):
+        with pytest.raises(StorageUnavailable, match="refuses the range from"):
+            store.get("full", start, 5)
     store.close()
 
 

@@ -62,7 +62,7 @@ ROWS = [
     status(403, ErrorKind.AUTH, passes=True),
     status(404, ErrorKind.NOT_FOUND, passes=False),
     status(412, ErrorKind.NOT_FOUND, passes=False),
-    status(416, ErrorKind.UNAVAILABLE, passes=True),  # without a size, for a range that begins at 0
+    status(416, ErrorKind.CORRUPT, passes=True),  # by reading it again: the metadata says that there is more
     status(429, ErrorKind.THROTTLED, passes=True, retry_after=1),
     status(503, ErrorKind.THROTTLED, passes=True, retry_after=1),
     status(500, ErrorKind.UNAVAILABLE, passes=True),
