@@ -17,7 +17,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import groupby
 from operator import methodcaller
 from types import MappingProxyType
@@ -38,6 +37,7 @@ from remote_fetch.observe import BrokerRead, Notice, Observer, RecordsRead, Time
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.session.guard import LogGuard
 from remote_fetch.session.known_log import KnownLog, is_refused_offset, leader_epoch_of
+from remote_fetch.session.pace import Pace
 
 __all__ = ["BrokerReader", "batch_of_messages"]
 
@@ -88,7 +88,7 @@ class BrokerReader:
         (_TIMED_OUT).
         """
         partition, stop = step.partition, step.last_offset + 1
-        pace = _Pace(step.first_offset, self._clock, self._clock())
+        pace = Pace(step.first_offset, self._clock, self._clock())
         log = KnownLog(self._cluster, partition, step.first_offset, lineage)
         while pace.offset < stop and (log_end := self._wait_ready(step, isolation, pace, log)) is not None:
             consumer = self._cluster.consumer(isolation)
@@ -170,7 +170,7 @@ class BrokerReader:
                 with suppress(KafkaException):  # the brokers may be away: librdkafka waits for them
                     self._cluster.log_bounds(partition, isolation, by_consumer=True)  # may replace it
 
-    def _wait_ready(self, step: BrokerRange, isolation: IsolationLevel, pace: _Pace, log: KnownLog) -> int | None:
+    def _wait_ready(self, step: BrokerRange, isolation: IsolationLevel, pace: Pace, log: KnownLog) -> int | None:
         """Wait until the log holds the next offset, and return its end. None: the log start has passed the whole range.
 
         A log that ends before may have parted from what was read. So this does not wait before it was compared.
@@ -188,7 +188,7 @@ class BrokerReader:
             time.sleep(_POLL_S)
 
     def _messages(
-        self, consumer: Consumer, step: BrokerRange, isolation: IsolationLevel, pace: _Pace, log: KnownLog
+        self, consumer: Consumer, step: BrokerRange, isolation: IsolationLevel, pace: Pace, log: KnownLog
     ) -> Iterator[list[Any]]:
         """Messages of the range, until the consumer's position reaches its end. The last offsets may hold no records.
 
@@ -226,7 +226,7 @@ class BrokerReader:
             if refusals or self._cluster.consumer(isolation) is not consumer:
                 return
 
-    def _mind(self, step: BrokerRange, isolation: IsolationLevel, pace: _Pace) -> None:
+    def _mind(self, step: BrokerRange, isolation: IsolationLevel, pace: Pace) -> None:
         """Report a broker that gives nothing, once for each stall, and check that the topic still exists."""
         if self._give_up_s is not None and self._clock() - pace.moved_at > self._give_up_s:
             self._give_up(step, isolation, pace, self._give_up_s)
@@ -234,8 +234,9 @@ class BrokerReader:
             return
         pace.checked_at = self._clock()
         self._guard.confirm(step.partition)
-        self._guard.bounds(step.partition, isolation, by_consumer=True)  # replaces one that has lost its brokers
+        bounds = self._guard.bounds(step.partition, isolation, by_consumer=True)  # replaces a consumer without brokers
         if pace.is_reported:
+            pace.check_refusal(step.partition, bounds)
             return
         pace.is_reported = True
         self._observer(
@@ -247,7 +248,7 @@ class BrokerReader:
             )
         )
 
-    def _give_up(self, step: BrokerRange, isolation: IsolationLevel, pace: _Pace, waited_s: float) -> None:
+    def _give_up(self, step: BrokerRange, isolation: IsolationLevel, pace: Pace, waited_s: float) -> None:
         """Raise the cause of the stall. If the log ends inside the range and records may be skipped, end the range."""
         end = self._guard.bounds(step.partition, isolation).end_offset or 0
         if end <= step.last_offset:
@@ -274,35 +275,6 @@ def batch_of_messages(messages: Sequence[Any], columns: Sequence[str]) -> pa.Rec
     schema = schema_for(columns)
     arrays = [_column(name, schema.field(name).type, messages) for name in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-@dataclass(slots=True)
-class _Pace:
-    """The progress of one range.
-
-    - `offset` is the next offset to read, and `moved_at` the time when it last changed.
-    - `checked_at` is the time of the last check of a stall.
-    - `is_reported`: a notice has reported this stall.
-    - `cause` is the last error that librdkafka told during it, as the end of a sentence.
-    """
-
-    offset: int
-    clock: Callable[[], float]
-    moved_at: float
-    checked_at: float = 0.0
-    is_reported: bool = False
-    cause: str = ""
-
-    def heard(self, told: Sequence[Any]) -> None:
-        """Note the last error of messages that are no records. librdkafka tries again after most, also without end."""
-        errors = [error for message in told if (error := message.error()).code() != _EOF]
-        if errors:
-            self.cause = f" ({errors[-1].str()})"
-
-    def reached(self, offset: int) -> None:
-        """Note the consumer's position. A position that is unknown (negative) or not past `offset` changes nothing."""
-        if offset > self.offset:
-            self.offset, self.moved_at, self.is_reported, self.cause = offset, self.clock(), False, ""
 
 
 def _place(message: Any) -> tuple[str, int]:

@@ -232,6 +232,23 @@ class TestNoProgress:
             "the log goes on to 10; still asking",
         ]
 
+    def test_an_offset_of_the_log_that_is_refused_on_and_on_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As a segment in the middle of the tier whose deletion has begun. A plain consumer raises at once."""
+        monkeypatch.setattr("remote_fetch.session.broker._POLL_S", 0.0)
+        broker = Broker([records(5, 7), *[[Message(7, REFUSED, "out of range")]] * 30])
+        heard = list[Event]()
+        rows = reader_of(broker, heard.append).read(BrokerRange(PARTITION, 5, 9, "hole"), UNCOMMITTED, ("offset",))
+        assert next(rows).column("offset").to_pylist() == [5, 6]
+        with pytest.raises(KafkaException, match=r"refuses offset 7 \(out of range\), though its log goes from 0"):
+            next(rows)
+        assert len([one for one in heard if isinstance(one, Notice)]) == 1
+
+    def test_an_offset_that_was_refused_for_a_while_is_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """By a leader that has begun a moment ago."""
+        monkeypatch.setattr("remote_fetch.session.broker._POLL_S", 0.0)
+        refused = [[Message(7, REFUSED, "out of range")]] * 15
+        assert read(Broker([records(5, 7), *refused, records(7, 10)]), 5, 9)[0] == list(range(5, 10))
+
     def test_it_is_said_again_after_progress(self) -> None:
         broker = Broker([[], *[[]] * 20, records(5, 7), *[[]] * 20, records(7, 10)])
         rows, notices = read(broker, 5, 9)

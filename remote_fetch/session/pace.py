@@ -1,0 +1,58 @@
+"""The progress of one range that a broker gives, and the errors that it told since."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from remote_fetch.model import LogBounds, TopicIdPartition
+from remote_fetch.session.known_log import is_refused_offset
+
+__all__ = ["Pace"]
+
+_EOF = KafkaError._PARTITION_EOF
+
+
+@dataclass(slots=True)
+class Pace:
+    """The progress of one range.
+
+    - `offset` is the next offset to read, and `moved_at` the time when it last changed.
+    - `checked_at` is the time of the last check of a stall.
+    - `is_reported`: a notice has reported this stall.
+    - `cause` is the last error that librdkafka told during it, as the end of a sentence. `is_refused`: it is about an
+      offset outside of the log.
+    """
+
+    offset: int
+    clock: Callable[[], float]
+    moved_at: float
+    checked_at: float = 0.0
+    is_reported: bool = False
+    cause: str = ""
+    is_refused: bool = False
+
+    def heard(self, told: Sequence[Any]) -> None:
+        """Note the last error of messages that are no records. librdkafka tries again after most, also without end."""
+        errors = [message for message in told if message.error().code() != _EOF]
+        if errors:
+            self.cause, self.is_refused = f" ({errors[-1].error().str()})", is_refused_offset(errors[-1])
+
+    def reached(self, offset: int) -> None:
+        """Note the consumer's position. A position that is unknown (negative) or not past `offset` changes nothing."""
+        if offset > self.offset:
+            self.offset, self.moved_at, self.is_reported = offset, self.clock(), False
+            self.cause, self.is_refused = "", False
+
+    def check_refusal(self, partition: TopicIdPartition, bounds: LogBounds) -> None:
+        """Raise KafkaException if the broker refuses the offset, although it lies in the log by its own bounds."""
+        start, end = bounds.log_start_offset or 0, bounds.end_offset or 0
+        if self.is_refused and start <= self.offset < end:
+            text = (
+                f"{partition.topic}-{partition.partition}: the broker refuses offset {self.offset}{self.cause}, though "
+                f"its log goes from {start} to {end}"
+            )
+            raise KafkaException(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE, text))
