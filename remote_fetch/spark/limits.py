@@ -84,29 +84,22 @@ def offsets_of(planner: Planner, opened: OpenPartition, start: Limit, end: Limit
         return low, low
     first = _first(planner, opened, low, rules)
     stop = _stop(planner, opened, high, rules)
-    if stop < first and not isinstance(high, Edge):  # the end of committed records may lie before an offset
-        _refuse_order(planner, partition, (low, first), (high, stop), rules)
+    # As Spark's source, by the offsets that were given, also if the log does not have them.
+    begin, end_offset = low if isinstance(low, int) else first, high if isinstance(high, int) else stop
+    if end_offset < begin:
+        raise ConfigError(
+            f"The resolved start offset {begin} is greater than the resolved end offset {end_offset} for "
+            f"topic-partition {partition.topic}-{partition.partition}.",
+            key=_key_of(low, high),
+        )
     return first, max(first, stop)
 
 
-def _refuse_order(
-    planner: Planner,
-    partition: TopicIdPartition,
-    start: tuple[Bound, int],
-    end: tuple[Bound, int],
-    rules: LimitRules,
-) -> None:
-    """Report a start past the end. Each is given as the limit and its offset."""
-    (low, first), (high, stop) = start, end
-    if isinstance(low, Timestamp) or isinstance(high, Timestamp):
-        raise ConfigError(
-            f"The resolved start offset {first} is greater than the resolved end offset {stop} for topic-partition "
-            f"{partition.topic}-{partition.partition}.",
-            key="startingTimestamp" if isinstance(low, Timestamp) else "endingTimestamp",
-        )
-    changed = f"offset was changed from {low} to {high}"
-    what = changed if isinstance(low, int) else f"the log starts at offset {first}, past the end {high}"
-    _lose(planner, partition, what, stop, rules)
+def _key_of(low: Bound, high: Bound) -> str:
+    """The option to look at if the start lies past the end."""
+    if isinstance(low, Timestamp):
+        return "startingTimestamp"
+    return "endingTimestamp" if isinstance(high, Timestamp) else "startingOffsets"
 
 
 def offsets_from(planner: Planner, opened: OpenPartition, at: int, end: Limit, rules: LimitRules) -> tuple[int, int]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remote_fetch.errors import ConfigError, OffsetOutOfRange, RemoteFetchError, UnknownTopic, Unlocatable
+from remote_fetch.errors import ConfigError, RemoteFetchError, UnknownTopic, Unlocatable
 from remote_fetch.observe import Event, Notice
 from remote_fetch.spark import plan
 from remote_fetch.spark.limits import Restriction
@@ -67,10 +67,26 @@ def test_a_batch_that_begins_at_the_first_offset_has_lost_nothing(tmp_path: Path
     assert offsets_of(plan_batch(parse_options({**options, "startingOffsets": at(7)}))) == [(7, 7)]
     with pytest.raises(RemoteFetchError, match="offsets 6 to 6 are gone"):
         plan_batch(parse_options({**options, "startingOffsets": at(6)}))
-    before = {**options, "endingOffsets": at(5)}
-    with pytest.raises(OffsetOutOfRange, match="topic-0: the log starts at offset 7, past the end 5, some data may"):
-        plan_batch(parse_options(before))
-    assert plan_batch(parse_options({**before, "failOnDataLoss": "false"})).tasks == ()
+
+
+@pytest.mark.parametrize(
+    ("limits", "start", "end"),
+    [
+        ({"endingOffsets": 5}, 7, 5),  # the log starts at 7
+        ({"startingOffsets": 9}, 9, 8),  # and ends at 8
+    ],
+)
+def test_a_batch_that_starts_past_its_end_is_refused(
+    tmp_path: Path, limits: dict[str, int], start: int, end: int
+) -> None:
+    """With either value of `failOnDataLoss`, as by Spark's own source. An empty range that was deleted is none."""
+    log = LogBuilder(start_offset=7)
+    log.append_batch([Record(0, 0, b"k", b"v")])
+    log.roll()
+    where = {**tier(tmp_path, log.segments()), "failOnDataLoss": "false"}
+    with pytest.raises(ConfigError, match=f"start offset {start} is greater than the resolved end offset {end}"):
+        plan_batch(parse_options({**where, **{name: at(offset) for name, offset in limits.items()}}))
+    assert plan_batch(parse_options({**where, "startingOffsets": at(3), "endingOffsets": at(5)})).tasks == ()
 
 
 @pytest.mark.parametrize(
