@@ -78,7 +78,12 @@ class DueWork:
         if partition.records.skip_before and feed.chunks:
             partition.records.drop_skipped()
             self._workers.wake(feed)
-        if feed.ending is not None and not partition.records.are_ready:
+        if feed.ending is None or partition.records.are_ready:
+            return
+        if partition.state.mode is Mode.REMOTE and feed.is_outdated:
+            feed.look_again()
+            self._workers.wake(feed)
+        else:
             self._end_feed(partition, feed.ending)
 
     @staticmethod

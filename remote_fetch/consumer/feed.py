@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from confluent_kafka import KafkaError, KafkaException
 
-from remote_fetch.consumer.feed_context import SMALLEST_SHARE_BYTES, FeedContext
+from remote_fetch.consumer.feed_context import LOCAL_START_S, SMALLEST_SHARE_BYTES, FeedContext
 from remote_fetch.consumer.offsets import BEGINNING, TAIL
 from remote_fetch.decode.decoded_rows import DecodedRows
 from remote_fetch.decode.messages import MESSAGE_COLUMNS
@@ -46,6 +46,8 @@ __all__ = ["NO_FAILURES", "Ending", "Feed"]
 
 _SLICES_AHEAD = 16
 """How many segments one plan covers. They are enough for reading ahead, and so few that planning takes little time."""
+_OUTDATED_S = 2.0
+"""How long the end of the tier is believed. The application may take the records before it much later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Ending:
 
     `offset` is logical if the brokers have not resolved it. `log` has the ends of the log, from the last answer.
     `leader_epoch` is that of the record before `offset`. None: the feed has read none, or the tier does not tell it.
+    `at_s` is when the feed came to it.
     """
 
     offset: int
@@ -62,6 +65,7 @@ class Ending:
     is_storage: bool = False
     log: LogBounds = field(default_factory=lambda: LogBounds(None))
     leader_epoch: int | None = None
+    at_s: float = float("inf")
 
     UNANSWERED = "unanswered"
     """The brokers do not answer the questions before a read of the store. This is not a failure of the store."""
@@ -82,7 +86,7 @@ class Feed:
     Shared between the threads:
 
     - `chunks`: a worker appends, and the application takes.
-    - `ending`: the worker sets it last, and once.
+    - `ending`: the worker sets it last. `look_again` takes it away.
     - `is_cancelled`: the application sets it.
     - `log`, `topic_id`, `first_offset` and `_asks_brokers`: the worker sets them, and the application only reads them.
 
@@ -102,6 +106,7 @@ class Feed:
         self._expected_id = expected_id
         self._source = source
         self._since_s = source.clock()
+        self._looks_again = False
         self._asks_brokers = False
         self.first_offset = self._offset = offset
         self._leader_epoch: int | None = None
@@ -157,6 +162,21 @@ class Feed:
             self._say(unexpected(error))
             return self._end(Ending(self._offset, Ending.UNEXPECTED, is_failure=True, log=self.log))
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the tier may go on behind the ending by now, because this feed came to it a while ago.
+
+        Never after a second look that brought no record: the application waits for one second look only.
+        """
+        if self.ending is None or self.ending.is_failure or self._looks_again:
+            return False
+        is_of_tier = self.ending.reason in (Reason.LOCAL, Reason.NOT_TIERED)
+        return is_of_tier and self._source.clock() - self.ending.at_s > _OUTDATED_S
+
+    def look_again(self) -> None:
+        """Go on from the ending, if the tier has more now. The application calls this, and then wakes a worker."""
+        self._since_s, self._looks_again, self.ending = self._source.clock(), True, None
+
     def cancel(self) -> None:
         """Stop working. The application takes no more records of this feed."""
         self.is_cancelled = True
@@ -184,6 +204,7 @@ class Feed:
             self._move_to(self._stop)
             return False
         assert isinstance(chunk, DecodedRows), "a consumer's session reads no broker ranges"
+        self._looks_again = False
         self.chunks.append(chunk)
         self._move_to(chunk.end_offset)
         return True
@@ -208,7 +229,8 @@ class Feed:
         opened = planner.open_timeline(timeline, self.log)
         self._check_epoch(opened.leader_epoch_before(first))
         with self._asking_brokers():
-            opened = replace(opened, local_start=source.local_start(partition))
+            local_start = source.local_start(partition, _OUTDATED_S if self._looks_again else LOCAL_START_S)
+            opened = replace(opened, local_start=local_start)
         plan = planner.leading(opened, first, _SLICES_AHEAD)
         if isinstance(plan, str):
             return Ending(first, plan, log=self.log)
@@ -275,7 +297,7 @@ class Feed:
         if ending.is_failure:
             self._count(ending)
         self._source.session.surveyor.explain(ending.reason, waits=False)
-        self.ending = replace(ending, leader_epoch=self._leader_epoch)
+        self.ending = replace(ending, leader_epoch=self._leader_epoch, at_s=self._source.clock())
         return True
 
     @contextlib.contextmanager

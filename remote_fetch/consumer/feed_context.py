@@ -16,11 +16,11 @@ from remote_fetch.model import IsolationLevel, TopicIdPartition, Uuid
 from remote_fetch.session.circuit import Circuit
 from remote_fetch.session.session import Session
 
-__all__ = ["SMALLEST_SHARE_BYTES", "FeedContext"]
+__all__ = ["LOCAL_START_S", "SMALLEST_SHARE_BYTES", "FeedContext"]
 
 SMALLEST_SHARE_BYTES = 64 << 10
 """How many bytes a feed may request ahead at least."""
-_LOCAL_START_S = 30.0
+LOCAL_START_S = 30.0
 """How old a broker's answer about the offsets on its own disk may be."""
 _UNKNOWN_ID = Uuid(bytes(16))
 """Kafka's value for an unknown topic id."""
@@ -89,14 +89,15 @@ class FeedContext:
         """Forget the partitions of a topic, because another topic has this name now."""
         self._topics.pop(topic, None)
 
-    def local_start(self, partition: TopicIdPartition) -> int | None:
+    def local_start(self, partition: TopicIdPartition, max_age_s: float) -> int | None:
         """The offset from which on the broker reads the partition, as in `Session.local_starts`.
 
-        One request asks for all known partitions of the topic, because each request needs a new connection.
+        An answer that is older than `max_age_s` is not believed. One request asks for all known partitions of the
+        topic, because each request needs a new connection.
         """
         with self._asking:
             known = self._local_starts.get(partition)
-            if known is None or self.clock() - known[0] > _LOCAL_START_S:
+            if known is None or self.clock() - known[0] > max_age_s:
                 siblings = self._topics.get(partition.topic, {}).values()
                 wanted = [partition, *(sibling for sibling in siblings if sibling != partition)]
                 found = self.session.local_starts(wanted)

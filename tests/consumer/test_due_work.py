@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from remote_fetch.consumer.feed import Ending
@@ -10,6 +12,7 @@ from remote_fetch.consumer.offsets import BEGINNING, END, INVALID
 from remote_fetch.consumer.settings import ResetPolicy
 from remote_fetch.model import LogBounds
 from remote_fetch.observe import Fallback, Notice
+from remote_fetch.plan.ranges import Reason
 from tests.consumer.fakes import Bench
 
 
@@ -25,6 +28,43 @@ def test_each_change_of_the_reading_side_is_one_notice() -> None:
         ("t-0 is read from the store from offset 5 on", False),
         ("t-0 is read from the broker from offset 9 on (not-tiered)", False),
     ]
+
+
+def test_an_end_of_the_tier_that_was_found_a_while_ago_is_looked_at_again() -> None:
+    """The application was slow, and more was tiered since. It waits for one second look."""
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.give(0, range(5, 15))
+    bench.run_due_work()
+    feed = bench.feed(0)
+    feed.ending = Ending(15, Reason.NOT_TIERED, at_s=bench.clock())
+    bench.run_due_work(after_s=3)
+    assert not feed.wants_work, "records are ready"
+    assert len(bench.merge.consume(10, 0)) == 10
+    bench.run_due_work()
+    assert (bench.mode(0), feed.wants_work, bench.feed(0) is feed) == ("remote", True, True)
+    feed.ending = Ending(15, Reason.NOT_TIERED, at_s=bench.clock())
+    bench.run_due_work(after_s=3)
+    assert (bench.mode(0), bench.partition(0).state.reason) == ("broker", "not-tiered")
+
+
+@pytest.mark.parametrize(
+    ("ending", "after_s"),
+    [
+        (Ending(15, Reason.NOT_TIERED), 1),  # a moment ago
+        (Ending(15, Reason.HOLE), 3),
+        (Ending(15, Reason.NOT_TIERED, is_failure=True), 3),
+    ],
+)
+def test_other_ends_are_believed(ending: Ending, after_s: int) -> None:
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.give(0, range(5, 15))
+    bench.run_due_work()
+    bench.feed(0).ending = replace(ending, at_s=bench.clock())
+    assert len(bench.merge.consume(10, 0)) == 10
+    bench.run_due_work(after_s=after_s)
+    assert bench.mode(0) == "broker"
 
 
 def test_a_late_feed_is_handed_over_at_its_start() -> None:

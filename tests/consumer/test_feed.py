@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -129,6 +131,37 @@ def test_a_partition_without_tiered_segments_is_not_a_failure() -> None:
     feed, _, fallbacks = ended()
     assert feed.ending is not None
     assert (feed.ending.reason, feed.ending.is_failure, fallbacks) == ("not-tiered", False, [])
+
+
+def test_the_end_of_the_tier_is_looked_at_a_second_time_and_then_believed() -> None:
+    feed, _, _ = ended()
+    assert feed.ending is not None
+    assert not feed.is_outdated
+    feed.ending = replace(feed.ending, at_s=feed.ending.at_s - 60)
+    assert feed.is_outdated
+    feed.look_again()
+    assert feed.wants_work
+    assert feed.work()
+    assert feed.ending is not None
+    feed.ending = replace(feed.ending, at_s=feed.ending.at_s - 60)
+    assert not feed.is_outdated
+
+
+def test_the_offsets_on_the_brokers_disk_are_asked_for_again_when_they_are_too_old() -> None:
+    asked: list[int] = []
+    now_s = 100.0
+
+    def local_starts(wanted: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
+        asked.append(len(wanted))
+        return dict.fromkeys(wanted, 10 * len(asked))
+
+    session: Any = SimpleNamespace(local_starts=local_starts)
+    context = FeedContext(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20, clock=lambda: now_s)
+    assert context.local_start(PARTITION, 30.0) == 10
+    now_s = 110.0
+    assert context.local_start(PARTITION, 30.0) == 10
+    assert context.local_start(PARTITION, 2.0) == 20
+    assert asked == [1, 1]
 
 
 @pytest.mark.parametrize("unlocated", [ErrorKind.NOT_CONFIGURED, ErrorKind.UNLOCATABLE])
