@@ -23,10 +23,9 @@ from remote_fetch.model import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     TopicIdPartition,
-    Uuid,
 )
 
-__all__ = ["AbortedLists", "FoundSegment", "Timeline", "identity_of", "sorted_segments"]
+__all__ = ["AbortedLists", "FoundSegment", "Timeline", "sorted_segments"]
 
 _BEFORE_SEGMENT = itemgetter(slice(4))
 FoundSegment: TypeAlias = tuple[RemoteLogSegmentMetadata, int, int]
@@ -153,11 +152,6 @@ class Timeline:
             if lineage.accepts(self.segments[at]):
                 return self._starts[at]
         return None
-
-
-def identity_of(partition: TopicIdPartition) -> tuple[Uuid, int]:
-    """The topic id and the number, by which a partition is known. Its name does not count."""
-    return partition.topic_id, partition.partition
 
 
 def sorted_segments(
