@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from typing import Any, Protocol
 
 from confluent_kafka import KafkaException, TopicPartition
 
+from remote_fetch.caller_thread import CallerThread
 from remote_fetch.consumer.clock import Clock
 from remote_fetch.consumer.committed import CommittedOffsets, Start
 from remote_fetch.consumer.feed_context import FeedContext
@@ -236,17 +236,9 @@ def _call_within(timeout_s: float, call: Callable[[], None]) -> None:
     The call may wait for another thread's request to a broker. It then goes on in its thread, and ends with that
     request. An error that comes so late is logged.
     """
-    done: Future[None] = Future()
-
-    def run() -> None:
-        try:
-            call()
-        except Exception as error:
-            done.set_exception(error)
-        else:
-            done.set_result(None)
-
-    threading.Thread(target=run, name="remote-fetch-session", daemon=True).start()
+    thread = CallerThread("remote-fetch-session")
+    done = thread.submit(call)
+    thread.end()
     if wait([done], timeout_s).done:
         done.result()
     else:

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from threading import Thread
 from typing import Any, NamedTuple, TypeVar
 
+from remote_fetch.caller_thread import CallerThread
 from remote_fetch.errors import ConfigError, MissingExtra
 from remote_fetch.locate.broker_settings import map_properties
-from remote_fetch.locate.caller_thread import CallerThread
 from remote_fetch.model import TopicIdPartition
 
 __all__ = ["BrokerChannel", "Discretion", "LocalBounds", "load_kafka"]

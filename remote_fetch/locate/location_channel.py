@@ -20,10 +20,10 @@ from concurrent.futures import Future, wait
 from threading import Lock
 from typing import Any
 
+from remote_fetch.caller_thread import CallerThread
 from remote_fetch.errors import Cancelled, ConfigError, Unlocatable
 from remote_fetch.locate.broker_channel import Discretion, load_kafka
 from remote_fetch.locate.broker_settings import map_properties
-from remote_fetch.locate.caller_thread import CallerThread
 from remote_fetch.locate.location_messages import LocationMessages
 from remote_fetch.locate.location_schema import LocationSchema
 from remote_fetch.locate.locations import Answer, LocationsUnsupported
