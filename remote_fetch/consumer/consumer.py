@@ -309,9 +309,11 @@ class RemoteConsumer(_Consumer):
         if remote is None:
             super().close()
             return
-        remote.begin_close()
         try:
-            super().close()  # calls on_revoke, which still needs the remote half
+            try:
+                remote.begin_close()
+            finally:
+                super().close()  # calls on_revoke, which still needs the remote half
         finally:
             self._remote = None
             remote.close()

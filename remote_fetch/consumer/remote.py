@@ -212,10 +212,12 @@ class Remote:
 
     def begin_close(self) -> None:
         """Prepare for the parent's `close`: it may run callbacks, and moves positions past records that it drops."""
-        self.flush_positions()
         self._is_closing = True
         self.committed.close()
-        self.partitions.freeze_positions()
+        try:
+            self.flush_positions()
+        finally:
+            self.partitions.freeze_positions()
 
     def close(self) -> None:
         """End the feeds and the session. If the fetcher's `close` raises, that error is raised at the end."""

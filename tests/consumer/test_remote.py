@@ -9,13 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_END, TopicPartition
+from confluent_kafka import OFFSET_END, KafkaException, TopicPartition
 
 from remote_fetch.config import Config
+from remote_fetch.consumer.consumer import RemoteConsumer
 from remote_fetch.consumer.metrics import Metrics
 from remote_fetch.consumer.remote import Remote
 from remote_fetch.consumer.settings import ConsumerSettings
-from remote_fetch.errors import ConfigError
+from remote_fetch.errors import Cancelled, ConfigError
 from remote_fetch.observe import Event, Notice
 from tests.consumer.fakes import FakeLibrdkafka
 from tests.eventually import eventually
@@ -148,3 +149,26 @@ def test_an_error_that_comes_late_is_logged(
     remote.set_sasl_credentials("a:b", "secret")
     may_fail.set()
     assert eventually(lambda: "a user name with a colon" in caplog.text)
+
+
+def test_a_consumer_that_cannot_store_its_positions_is_closed_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later calls of its callbacks take no position from librdkafka, which moves past records that it drops."""
+
+    def fail() -> None:
+        raise KafkaException("no positions")
+
+    config = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "remote.storage.url": str(tmp_path)}
+    consumer = RemoteConsumer({**config, "fetch.remote.enabled": True})
+    remote = consumer._remote
+    assert remote is not None
+    monkeypatch.setattr(remote, "flush_positions", fail)
+    with pytest.raises(KafkaException, match="no positions"):
+        consumer.close()
+    assert remote.partitions._positions_frozen
+    assert remote.session.brokers is not None
+    with pytest.raises(Cancelled):
+        remote.session.brokers.cluster.describe("t")
+    with pytest.raises(RuntimeError, match="closed"):
+        consumer.poll(0)
