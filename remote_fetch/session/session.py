@@ -49,7 +49,7 @@ from remote_fetch.observe import (
     Observer,
     ignore,
 )
-from remote_fetch.session.brokers import open_brokers
+from remote_fetch.session.brokers import Brokers, open_brokers
 from remote_fetch.session.budgets import BudgetLease
 from remote_fetch.session.decode_pool import DecodePool
 from remote_fetch.session.event_log import LogObserver
@@ -105,6 +105,7 @@ class Session:
     - `unlocated` is the reason if segments cannot be located. None: the locator finds all tiered segments.
     - `is_locator_off`: the brokers do not support the locator's request, and all records come through them.
     - `planned`: the session reads a plan that another session made.
+    - `notices` are warnings about the configuration. They are reported when everything is open.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class Session:
         *,
         shared: bool = False,
         planned: Planned | None = None,
+        notices: Sequence[str] = (),
     ) -> None:
         self.config = config
         self._fetcher = fetcher
@@ -135,10 +137,9 @@ class Session:
         settings = config.settings
         self.surveyor = Surveyor(fetcher, self.observe, settings.read_timeout_ms)
         self.vendor = Vendor(fetcher, config)
-        log_starts = None if planned is None else planned.log_starts
-        self.brokers = open_brokers(config.librdkafka, settings, self.observe, shared=shared, log_starts=log_starts)
-        hint = ASK_A_BROKER if self.brokers is None else None
-        self.fallback = FallbackRule(self.observe, self.surveyor.explain, self.brokers, hint=hint)
+        self.codecs = Codecs(max_bytes=settings.max_decompressed_bytes)
+        self.decode_pool = DecodePool()
+        self.brokers: Brokers | None = None
         self._budget = BudgetLease(settings)
         self.reader = RangeReader(
             fetcher,
@@ -150,9 +151,11 @@ class Session:
         )
         sizes = SegmentSizes(self.reader, self.observe, timeout_ms=settings.read_timeout_ms)
         self.storage = Storage(self.reader, sizes, self.observe, settings)
-        self.codecs = Codecs(max_bytes=settings.max_decompressed_bytes)
-        self.decode_pool = DecodePool()
-        try:
+        try:  # what stands above is all that `close` needs
+            log_starts = None if planned is None else planned.log_starts
+            self.brokers = open_brokers(config.librdkafka, settings, self.observe, shared=shared, log_starts=log_starts)
+            hint = ASK_A_BROKER if self.brokers is None else None
+            self.fallback = FallbackRule(self.observe, self.surveyor.explain, self.brokers, hint=hint)
             self._service = open_service(config, fetcher)
             located_by = self._locator_over(fetcher, planned)
             self.locator_name = type(located_by).__name__
@@ -160,11 +163,11 @@ class Session:
             self.locator: GuessingLocator = self.stepwise or SharedLocator(
                 beside_brokers(located_by, self.brokers), by_partition=isinstance(located_by, ListingLocator)
             )
+            for text in notices if is_native() else (_IN_PLAIN_PYTHON, *notices):
+                self.observe(Notice(text, is_warning=True))
         except BaseException:
             self.close()
             raise
-        if not is_native():
-            self.observe(Notice(_IN_PLAIN_PYTHON, is_warning=True))
 
     @classmethod
     def open(
@@ -180,14 +183,12 @@ class Session:
         parsed = completed.config
         check_properties({**parsed.librdkafka, **parsed.locator})
         configured = bool(parsed.given.intersection(_STORAGE_KEYS)) or parsed.settings.locator == SERVICE
+        fetcher: RemoteStorageFetcher = NoStorage()
+        notices = ["no remote storage is configured: everything comes through the broker"]
         if configured or "bootstrap.servers" not in parsed.librdkafka:
-            session = cls(parsed, load_fetcher(parsed), observer, shared=shared, planned=planned)
-            for text in completed.unmapped:
-                session.observe(Notice(f"no counterpart for this broker property: {text}", is_warning=True))
-            return session
-        session = cls(parsed, NoStorage(), observer, shared=shared, planned=planned)
-        session.observe(Notice("no remote storage is configured: everything comes through the broker", is_warning=True))
-        return session
+            fetcher = load_fetcher(parsed)
+            notices = [f"no counterpart for this broker property: {text}" for text in completed.unmapped]
+        return cls(parsed, fetcher, observer, shared=shared, planned=planned, notices=notices)
 
     def _locator_over(self, fetcher: RemoteStorageFetcher, planned: Planned | None) -> GuessingLocator:
         if planned is None:

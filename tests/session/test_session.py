@@ -15,6 +15,7 @@ from remote_fetch.locate.metadata_replay import METADATA_TOPICS
 from remote_fetch.model import IndexType
 from remote_fetch.observe import Event, Notice
 from remote_fetch.prepare.parallel import all_at_once
+from remote_fetch.session import session as module
 from remote_fetch.session.budgets import _BUDGETS
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
@@ -123,6 +124,29 @@ def test_a_fetcher_that_cannot_be_closed_keeps_nothing_else_open() -> None:
         session.brokers.cluster.describe("t")
     assert threading.active_count() == before
     session.close()
+
+
+def test_what_was_opened_is_closed_if_the_brokers_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ImportError("librdkafka")
+
+    monkeypatch.setattr(module, "open_brokers", refuse)
+    bucket = Bucket()
+    with pytest.raises(ImportError, match="librdkafka"):
+        Session(Config.parse({"fetch.remote.max.gets.per.second": "7"}), bucket)
+    assert bucket.closed
+    assert len(_BUDGETS) == 0
+
+
+def test_what_was_opened_is_closed_if_the_observer_fails() -> None:
+    """An error of an observer ends a read. It gets the first events while the session opens."""
+
+    def fail(event: Event) -> None:
+        raise ValueError("a dashboard is down")
+
+    with pytest.raises(ValueError, match="a dashboard is down"):
+        Session.open({"bootstrap.servers": "127.0.0.1:1", "fetch.remote.max.gets.per.second": "7"}, fail, shared=True)
+    assert len(_BUDGETS) == 0
 
 
 def test_a_session_of_a_checked_configuration(tmp_path: Path) -> None:
