@@ -6,6 +6,7 @@ Kafka 3.9). librdkafka refuses to send them. kafka-python sends them; the extra 
 Rules of the file:
 
 - `location_channel` is the only other module that imports `kafka`. Both import it only to make a channel.
+- Both have their client as a `Connection`.
 - A failure here never ends a read. The bounds are then unknown, and the reason is reported once.
 - Every wait has a deadline of this package, because the client has none while it resolves names or shakes hands.
 - No message and no log holds a secret.
@@ -28,7 +29,7 @@ from remote_fetch.errors import ConfigError, MissingExtra
 from remote_fetch.locate.broker_settings import map_properties
 from remote_fetch.model import TopicIdPartition
 
-__all__ = ["BrokerChannel", "Discretion", "LocalBounds", "load_kafka"]
+__all__ = ["BrokerChannel", "Connection", "LocalBounds", "load_kafka"]
 
 T = TypeVar("T")
 
@@ -55,8 +56,7 @@ class BrokerChannel:
     """Asks partition leaders for EARLIEST_LOCAL and LATEST_TIERED. Not thread-safe. Connects at the first question.
 
     `properties` are librdkafka's. `timeout_ms` bounds each call as a whole. `say` is called in the thread of the caller
-    with each reason why bounds are unknown, once for each. Raises MissingExtra without kafka-python, and ConfigError
-    without `bootstrap.servers`.
+    with each reason why bounds are unknown, once for each. Raises MissingExtra without kafka-python.
     """
 
     def __init__(
@@ -73,20 +73,12 @@ class BrokerChannel:
         self._clock = clock
         self._said: set[str] = set()
         self._rest_until_s = float("-inf")
-        self._connection: _Connection | None = None
+        self._connection: _AdminConnection | None = None
         self._settings: dict[str, Any] | None = None
         try:
-            mapped = map_properties(properties, self._kafka.net.sasl.oauth.AbstractTokenProvider)
-        except (OSError, ValueError) as error:  # a file of keys that is missing or not a file of keys
-            if isinstance(error, ConfigError):
-                raise
-            self._say_once("tls", f"its TLS settings cannot be used: {error}")
-            return
-        if mapped.without_counterpart:
-            names = ", ".join(mapped.without_counterpart)
-            self._say_once("settings", f"kafka-python has no counterpart of what is configured: {names}")
-            return
-        self._settings = mapped.settings
+            self._settings = map_properties(properties, self._kafka.net.sasl.oauth.AbstractTokenProvider).usable()
+        except ConfigError as error:
+            self._say_once("settings", error.message)
 
     def local_bounds(
         self, partitions: Sequence[TopicIdPartition], *, tiered: bool = True
@@ -111,12 +103,12 @@ class BrokerChannel:
         """
         return (self._asked(lambda connection: connection.ask_sizes(partitions)) if partitions else None) or {}
 
-    def _asked(self, ask: Callable[[_Connection], Future[T]]) -> T | None:
+    def _asked(self, ask: Callable[[_AdminConnection], Future[T]]) -> T | None:
         """The answer to one question within the timeout. None, and the reason is reported, if the call failed."""
         if self._settings is None or self._clock() < self._rest_until_s:
             return None
         if self._connection is None:
-            self._connection = _Connection(self._kafka, self._settings, self._timeout_ms)
+            self._connection = _AdminConnection(self._kafka, self._settings, self._timeout_ms)
         connection = self._connection
         try:
             return ask(connection).result(self._timeout_ms / 1000)
@@ -171,17 +163,38 @@ class _Answer(NamedTuple):
     """Why some bounds are unknown, a text for each kind of reason."""
 
 
-class _Connection:
-    """One KafkaAdminClient and the daemon thread that calls it. A call that hangs holds up no other thread."""
+class Connection:
+    """A client of kafka-python and the daemon thread that calls it. A call that hangs holds up no other thread."""
 
-    def __init__(self, kafka: Any, settings: Mapping[str, Any], timeout_ms: int) -> None:
+    def __init__(self, kafka: Any, settings: Mapping[str, Any], timeout_ms: int, name: str) -> None:
         self._kafka = kafka
         self._settings = settings
         self._timeout_ms = timeout_ms
-        self._admin: Any = None
+        self._client: Any = None
+        self._discretion = _Discretion()
+        self._thread = CallerThread(name)
+
+    def close(self) -> Future[None]:
+        """Close the client after its current call, and end its thread."""
+        closed = self._thread.submit(self._close)
+        self._thread.end()
+        return closed
+
+    def _close(self) -> None:
+        client, self._client = self._client, None
+        try:
+            if client is not None:
+                client.close()
+        finally:
+            self._discretion.end()
+
+
+class _AdminConnection(Connection):
+    """Calls one KafkaAdminClient."""
+
+    def __init__(self, kafka: Any, settings: Mapping[str, Any], timeout_ms: int) -> None:
+        super().__init__(kafka, settings, timeout_ms, "remote-fetch-broker-channel")
         self._networks: list[Any] = []
-        self._discretion = Discretion()
-        self._thread = CallerThread("remote-fetch-broker-channel")
 
     def ask(self, partitions: Sequence[TopicIdPartition], tiered: bool) -> Future[_Answer]:
         """Ask for the bounds of these partitions in the client's thread."""
@@ -191,12 +204,6 @@ class _Connection:
     def ask_sizes(self, partitions: Sequence[TopicIdPartition]) -> Future[dict[TopicIdPartition, int]]:
         """Ask all brokers for the sizes of these partitions in the client's thread."""
         return self._thread.submit(lambda: self._sizes(partitions))
-
-    def close(self) -> Future[None]:
-        """Close the client after its current call, and end its thread."""
-        closed = self._thread.submit(self._close)
-        self._thread.end()
-        return closed
 
     def abandon(self) -> None:
         """Break off the client's current call and close the client, without waiting for either."""
@@ -209,8 +216,7 @@ class _Connection:
                 network.close()
 
     def _ask(self, partitions: Sequence[TopicIdPartition], tiered: bool, deadline_s: float) -> _Answer:
-        if self._admin is None:
-            self._admin = self._open()
+        self._client = self._client or self._open()
         wanted = {
             partition: self._kafka.TopicPartition(partition.topic, partition.partition) for partition in partitions
         }
@@ -223,13 +229,12 @@ class _Connection:
         return _Answer(bounds, reasons)
 
     def _sizes(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
-        if self._admin is None:
-            self._admin = self._open()
+        self._client = self._client or self._open()
         wanted: dict[str, list[int]] = {}
         for partition in partitions:
             wanted.setdefault(partition.topic, []).append(partition.partition)
         sizes: dict[tuple[str, int], int] = {}
-        for broker in self._admin.describe_log_dirs(wanted):
+        for broker in self._client.describe_log_dirs(wanted):
             for topic, one in _replicas(broker):
                 name = topic, one["partition_index"]
                 sizes[name] = max(sizes.get(name, 0), one["partition_size"])
@@ -258,21 +263,13 @@ class _Connection:
             self._break_off()
             raise
 
-    def _close(self) -> None:
-        admin, self._admin = self._admin, None
-        try:
-            if admin is not None:
-                admin.close()
-        finally:
-            self._discretion.end()
-
     def _offsets(self, spec: Any, names: list[Any], deadline_s: float, reasons: dict[str, str]) -> dict[Any, int]:
         """The answers for one timestamp. If one partition fails, the client raises for all. Each half is then asked."""
         if time.monotonic() > deadline_s:
             raise TimeoutError
         errors = self._kafka.errors
         try:
-            found = self._admin.list_partition_offsets(dict.fromkeys(names, spec))
+            found = self._client.list_partition_offsets(dict.fromkeys(names, spec))
         except errors.UnsupportedVersionError:
             reasons[f"{spec.name} version"] = f"they are too old for {spec.name}"
             return {}
@@ -307,7 +304,7 @@ def _bounds(earliest_local: int | None, latest_tiered: int | None) -> LocalBound
     return LocalBounds(earliest_local, latest_tiered)
 
 
-class Discretion(logging.Filter):
+class _Discretion(logging.Filter):
     """Filters the client's log while a connection is open.
 
     Its requests may carry credentials and stay out of the debug log. Its dozen lines at INFO describe a connection that

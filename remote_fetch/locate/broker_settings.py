@@ -30,11 +30,22 @@ TOKEN_MECHANISM = "OAUTHBEARER"
 
 
 class Mapped(NamedTuple):
-    """Settings of a KafkaAdminClient. They may be used only if `without_counterpart` is empty."""
+    """Settings of a KafkaAdminClient. They may be used only if `without_counterpart` is empty: see `usable`."""
 
     settings: dict[str, Any]
     without_counterpart: tuple[str, ...]
     """Names of settings that would be lost, or `name=value` if only that value would be."""
+
+    def usable(self) -> dict[str, Any]:
+        """The settings. Raises ConfigError if some would be lost."""
+        if self.without_counterpart:
+            names = ", ".join(self.without_counterpart)
+            raise ConfigError(
+                f"kafka-python has no counterpart of what is configured: {names}",
+                key=self.without_counterpart[0],
+                hint="Use remote.locator=metadata-topic, which asks through librdkafka",
+            )
+        return self.settings
 
 
 class _Secret(str):
@@ -80,7 +91,7 @@ def map_properties(properties: Mapping[str, Any], token_provider: type) -> Mappe
     """kafka-python's settings for librdkafka's `properties`.
 
     `token_provider` is kafka-python's base class of token providers. Raises ConfigError without `bootstrap.servers`,
-    and OSError or ValueError for files of keys and certificates that cannot be used.
+    and for files of keys and certificates that cannot be used.
     """
     given = {name: value for name, value in properties.items() if value is not None and value != ""}
     servers = given.get("bootstrap.servers", given.get("metadata.broker.list"))
@@ -100,7 +111,10 @@ def map_properties(properties: Mapping[str, Any], token_provider: type) -> Mappe
     if protocol.endswith("SSL"):
         lost += (name for name in given if _is_tls(name) and name not in _TLS)
         if not lost:
-            settings["ssl_context"] = tls_context(given)
+            try:
+                settings["ssl_context"] = tls_context(given)
+            except (OSError, ValueError) as error:  # a file of keys that is missing or not a file of keys
+                raise ConfigError(f"the TLS settings cannot be used: {error}", key="ssl") from error
     return Mapped(settings, tuple(sorted(lost)))
 
 

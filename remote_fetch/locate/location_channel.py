@@ -20,9 +20,8 @@ from concurrent.futures import Future, wait
 from threading import Lock
 from typing import Any
 
-from remote_fetch.caller_thread import CallerThread
 from remote_fetch.errors import Cancelled, ConfigError, Unlocatable
-from remote_fetch.locate.broker_channel import Discretion, load_kafka
+from remote_fetch.locate.broker_channel import Connection, load_kafka
 from remote_fetch.locate.broker_settings import map_properties
 from remote_fetch.locate.location_messages import LocationMessages
 from remote_fetch.locate.location_schema import LocationSchema
@@ -57,7 +56,7 @@ class LocationChannel:
         self._messages = LocationMessages(schema, *_define(schema))
         self._properties = properties
         self._timeout_ms = timeout_ms
-        self._connection: _Connection | None = None
+        self._connection: _NetConnection | None = None
         self._changing = Lock()
         self._is_closed = False
         self._rest_until_s, self._failure = float("-inf"), ""
@@ -113,12 +112,12 @@ class LocationChannel:
         if connection is not None:
             wait([connection.close()], self._timeout_ms / 1000)
 
-    def _connected(self) -> _Connection:
+    def _connected(self) -> _NetConnection:
         with self._changing:
             if self._is_closed:
                 raise Cancelled("the session was closed")
             if self._connection is None:
-                self._connection = _Connection(self._kafka, self._settings(), self._timeout_ms)
+                self._connection = _NetConnection(self._kafka, self._settings(), self._timeout_ms)
             return self._connection
 
     def _call(self, partition: TopicIdPartition, request: Any) -> Any:
@@ -138,7 +137,7 @@ class LocationChannel:
             self._rest(connection, str(error) or type(error).__name__)
             raise self._unanswered(partition) from error
 
-    def _rest(self, connection: _Connection, why: str) -> None:
+    def _rest(self, connection: _NetConnection, why: str) -> None:
         connection.close()
         with self._changing:
             if self._connection is connection:
@@ -154,42 +153,21 @@ class LocationChannel:
 
     def _settings(self) -> dict[str, Any]:
         try:
-            mapped = map_properties(self._properties(), self._kafka.net.sasl.oauth.AbstractTokenProvider)
-        except (OSError, ValueError) as error:  # a file of keys that is missing or not a file of keys
-            if isinstance(error, ConfigError):
-                raise
-            raise ConfigError(f"remote.locator=broker cannot use the TLS settings: {error}", key="ssl") from error
-        if mapped.without_counterpart:
-            names = ", ".join(mapped.without_counterpart)
-            raise ConfigError(
-                f"remote.locator=broker: kafka-python has no counterpart of what is configured: {names}",
-                key=mapped.without_counterpart[0],
-                hint="Use remote.locator=metadata-topic, which asks through librdkafka",
-            )
-        return mapped.settings
+            return map_properties(self._properties(), self._kafka.net.sasl.oauth.AbstractTokenProvider).usable()
+        except ConfigError as error:
+            raise ConfigError(f"remote.locator=broker: {error.message}", key=error.key, hint=error.hint) from error
 
 
-class _Connection:
-    """One client of kafka-python, and the thread that calls it."""
+class _NetConnection(Connection):
+    """Calls one KafkaNetClient."""
 
     def __init__(self, kafka: Any, settings: Mapping[str, Any], timeout_ms: int) -> None:
-        self._kafka = kafka
-        self._settings = settings
-        self._timeout_ms = timeout_ms
-        self._client: Any = None
-        self._discretion = Discretion()
-        self._thread = CallerThread("remote-fetch-location-channel")
+        super().__init__(kafka, settings, timeout_ms, "remote-fetch-location-channel")
 
     def send(self, partition: TopicIdPartition, request: Any, messages: LocationMessages) -> Future[Any]:
         """Send a request to the partition's leader, in the client's thread."""
         deadline_s = time.monotonic() + _PATIENCE * self._timeout_ms / 1000
         return self._thread.submit(lambda: self._send(partition, request, messages, deadline_s))
-
-    def close(self) -> Future[None]:
-        """Close the client after its current call, and end its thread."""
-        closed = self._thread.submit(self._close)
-        self._thread.end()
-        return closed
 
     def _open(self) -> Any:
         from kafka.net.compat import KafkaNetClient  # noqa: PLC0415 - optional, as in `load_kafka`
@@ -204,14 +182,6 @@ class _Connection:
         )
         client.check_version(timeout_ms=self._timeout_ms)
         return client
-
-    def _close(self) -> None:
-        client, self._client = self._client, None
-        try:
-            if client is not None:
-                client.close()
-        finally:
-            self._discretion.end()
 
     def _send(self, partition: TopicIdPartition, request: Any, messages: LocationMessages, deadline_s: float) -> Any:
         """The leader's response. After an error that may pass, the leader is looked up again until the deadline."""

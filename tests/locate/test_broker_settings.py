@@ -279,12 +279,14 @@ def test_a_missing_password_is_an_error_and_no_question(files: Path) -> None:
 
 @pytest.mark.parametrize("key", ["ssl.ca.location", "ssl.crl.location", "ssl.certificate.location"])
 def test_a_file_that_is_missing_is_named_with_its_setting(key: str) -> None:
-    with pytest.raises(ValueError, match=f"^{key}=/no/such/file: No such file or directory$"):
+    with pytest.raises(
+        ConfigError, match=f"^the TLS settings cannot be used: {key}=/no/such/file: No such file or directory$"
+    ):
         context_of(**{key.replace(".", "__"): "/no/such/file"})
 
 
 def test_a_text_that_is_no_certificate_is_not_repeated() -> None:
-    with pytest.raises(ValueError, match=r"^ssl\.ca\.pem: ") as raised:
+    with pytest.raises(ConfigError, match=r"^the TLS settings cannot be used: ssl\.ca\.pem: ") as raised:
         context_of(ssl__ca__pem="gibberish")
     assert "gibberish" not in str(raised.value)
 
