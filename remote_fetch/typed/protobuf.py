@@ -4,7 +4,7 @@
     double, float, int32, uint32, ... bool            float64, float32, int32, uint32, ... bool
     string, bytes                                     string, binary
     an enum                                           string; the number as text if the schema lacks it
-    a message, a group                                struct
+    a message                                         struct
     repeated, map                                     list, map
     google.protobuf.Timestamp, Duration               timestamp[us, UTC], duration[us]
     google.protobuf.Int64Value and the other wrappers the wrapped type
@@ -13,6 +13,7 @@
 Rules of the file:
 
 - A field that tells whether it is set (optional, oneof, messages) is null if it is not; another one is its default.
+- ptars passes over groups, also over those of the schema. A message that may hold one is refused.
 - Fields go by their numbers, so values of every version are read by the reader's message. The writer's schema tells
   only which message was written.
 """
@@ -46,6 +47,7 @@ class ProtobufReader:
         self._text = schema
         self._file = _compiled(schema)
         self._message = _first(self._file) if message is None else _named(self._file, message)
+        _check_groups(self._message)
         config = ptars.PtarsConfig(
             timestamp_unit="us", time_unit="us", duration_unit="us", enum_repr="string",
             list_nullable=True, map_nullable=True, list_value_nullable=True, map_value_nullable=True,
@@ -75,6 +77,10 @@ class ProtobufReader:
             batch = self._handler.array_to_record_batch(payloads)
         except (ValueError, OverflowError) as error:
             raise Undecodable(str(error).removeprefix("failed to decode Protobuf message: ")) from error
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # of a length near 2^64: no subclass of Exception
+                raise
+            raise Undecodable("the decoder broke off") from None
         if not len(batch.schema):
             return pa.array([{}] * len(payloads), self.arrow_type)
         return pa.StructArray.from_arrays(batch.columns, fields=list(self.arrow_type))
@@ -167,6 +173,18 @@ def _at_or_none(file: Any, path: tuple[int, ...]) -> Any:
         found = file.message_types_by_name[name] if found is None else found.nested_types_by_name[name]
         messages = messages[number].nested_type
     return found
+
+
+def _check_groups(message: Any) -> None:
+    """Raise ConfigError if a field of the message, or of a message in it, is a group."""
+    seen, todo = {message.full_name}, [message]
+    while todo:
+        for field in todo.pop().fields:
+            if field.type == field.TYPE_GROUP:
+                _refuse(f"the field {field.full_name} is a group (delimited encoding), which cannot be decoded")
+            if field.message_type is not None and field.message_type.full_name not in seen:
+                seen.add(field.message_type.full_name)
+                todo.append(field.message_type)
 
 
 def _recursive(message: Any, inside: tuple[str, ...]) -> set[str]:

@@ -141,6 +141,29 @@ def test_only_the_broken_values_do_not_decode(reader: ProtobufReader) -> None:
     assert [row and row["id"] for row in decoded.values.to_pylist()] == [1, None, None, 0, None]
 
 
+def test_a_length_near_two_to_the_64_is_the_fault_of_its_value(reader: ProtobufReader) -> None:
+    """ptars adds it to a position and panics. The other values are read."""
+    Order = message_class(SCHEMA, "shop.Order")
+    good = Order(id=3).SerializeToString()
+    huge = b"\x32" + b"\xff" * 9 + b"\x01"
+    decoded = decode_each(reader.decoder(), pa.array([good, huge, good]), reader.arrow_type)
+    assert [row and row["id"] for row in decoded.values.to_pylist()] == [3, None, 3]
+    assert decoded.reasons == {1: "the decoder broke off"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "message M { optional int32 a = 1; optional group G = 2 { optional int32 g = 1; } }",
+        "message M { repeated group G = 2 { optional int32 g = 1; } }",
+        "message M { map<string, Inner> m = 1; } message Inner { optional M m = 1; optional group G = 2 { } }",
+    ],
+)
+def test_a_group_is_refused_because_it_would_be_null(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"the field (M|Inner)\.g is a group"):
+        ProtobufReader(SchemaText("PROTOBUF", f'syntax = "proto2"; {text}'))
+
+
 def test_a_number_that_the_enum_lacks_is_text(reader: ProtobufReader) -> None:
     assert reader.decoder()(pa.array([b"\x10\x07"])).field("state").to_pylist() == ["7"]
 
