@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,7 @@ from remote_fetch.typed.outcome import Decoder, Undecodable
 __all__ = ["plain_decoder", "plain_value"]
 
 _QUICK_KINDS = ("boolean", "int", "long", "float", "double", "string")
+_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _Convert = Callable[[Any], Any]
 
 
@@ -124,10 +126,15 @@ def _quick_node(node: Node) -> bool:
     if isinstance(node, Scalar):
         return node.kind in _QUICK_KINDS
     if isinstance(node, Record):
-        return bool(node.fields)
+        return bool(node.fields) and _are_names(*node.name.split("."), *(field.name for field in node.fields))
     if isinstance(node, Union):
         return node.has_null and len(node.branches) == 1
     return isinstance(node, (Array, Map, Enum))
+
+
+def _are_names(*names: str) -> bool:
+    """Whether the names are such as the specification has. Some writers check no names, and fastavro takes all."""
+    return all(map(_NAME.fullmatch, names))
 
 
 def _record_value(schema: AvroSchema, node: Record) -> _Convert | None:

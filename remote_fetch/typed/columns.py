@@ -18,7 +18,7 @@ from pyarrow import RecordBatch, Schema
 
 from remote_fetch.config import Config
 from remote_fetch.decode.columns import schema_for
-from remote_fetch.errors import UndecodableValue
+from remote_fetch.errors import ConfigError, UndecodableValue
 from remote_fetch.typed.arrays import Column, DataType, pa
 from remote_fetch.typed.avro import AvroReader
 from remote_fetch.typed.compute import numbered, pc
@@ -176,13 +176,20 @@ class _Column:
                 self._decoders.clear()
             try:
                 writer = None if self._registry is None else self._registry.written(ref)
-                self._decoders[ref] = self._reader.decoder(writer, ref.path)
+                self._decoders[ref] = self._decoder_of(writer, ref)
             except Undecodable as error:
                 self._decoders[ref] = str(error)
             finally:
                 if self._registry is not None:
                     self._registry.close()  # another schema comes seldom
         return self._decoders[ref]
+
+    def _decoder_of(self, writer: SchemaText | None, ref: SchemaRef) -> Decoder:
+        """Raises Undecodable also for a writer's schema that is none: only its own values do not decode."""
+        try:
+            return self._reader.decoder(writer, ref.path)
+        except ConfigError as error:
+            raise Undecodable(f"the writer's schema cannot be used: {error.message}") from error
 
     def _fail(self, batch: RecordBatch, row: int, reason: str, ref: SchemaRef | str) -> None:
         schema = None if isinstance(ref, str) or ref == _NO_REF else str(ref)

@@ -57,7 +57,10 @@ class ProtobufReader:
         self.kept_as_bytes: tuple[str, ...] = tuple(sorted(_recursive(self._message, ())))
 
     def decoder(self, writer: SchemaText | None = None, path: tuple[int, ...] = ()) -> Decoder:
-        """A decoder of the message at `path` in the file of `writer`. Raises Undecodable for another message."""
+        """A decoder of the message at `path` in the file of `writer`.
+
+        Raises Undecodable for another message, and ConfigError for a `writer` that is no schema.
+        """
         if writer is not None:
             self._check(writer, path)
         return self._decode
@@ -65,10 +68,7 @@ class ProtobufReader:
     def _check(self, writer: SchemaText, path: tuple[int, ...]) -> None:
         if writer.kind != "PROTOBUF":
             raise Undecodable(f"the writer's schema is one of {writer.kind}")
-        try:
-            written = _at(self._file if writer == self._text else _compiled(writer), path)
-        except ConfigError as error:
-            raise Undecodable(str(error)) from error
+        written = _at(self._file if writer == self._text else _compiled(writer), path)
         if written.full_name != self._message.full_name:
             raise Undecodable(f"a message {written.full_name}, and the reader's is {self._message.full_name}")
 

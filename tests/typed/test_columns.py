@@ -203,6 +203,26 @@ def test_a_writer_whose_schema_does_not_fit_fails_its_own_rows(registry: Registr
     assert "one of JSON" in reasons[2]
 
 
+@pytest.mark.parametrize("text", ["{", "", {"type": "array", "items": "null"}])
+def test_a_writers_schema_that_is_none_fails_its_own_rows(registry: RegistryDouble, text: object) -> None:
+    bad = registry.register("other", text)
+    number = registry.register("t-value", V1)
+    typed = typed_of(config_of(registry, value_on_error="quarantine"), ("value",))
+    made = typed.apply(batch_of(typed, [framed(bad, b"\2"), framed(number, b"\2")]))
+    assert made.column("value").to_pylist() == [None, {"a": 1}]
+    reasons: list[Any] = made.column("value_error").to_pylist()
+    assert "the writer's schema cannot be used" in reasons[0]
+
+
+def test_names_that_the_specification_does_not_have_are_read(registry: RegistryDouble) -> None:
+    """Some writers check no names."""
+    fields = [{"name": "n-x", "type": "int"}]
+    number = registry.register("t-value", {"type": "record", "name": "R-1", "fields": fields})
+    typed = typed_of(config_of(registry), ("value",))
+    made = typed.apply(batch_of(typed, [framed(number, b"\2")]))
+    assert made.column("value").to_pylist() == [{"n-x": 1}]
+
+
 def test_a_registry_that_is_away_is_asked_again(registry: RegistryDouble) -> None:
     registry.register("t-value", V1)
     registry.failures += [503]

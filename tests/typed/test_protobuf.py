@@ -192,7 +192,7 @@ def test_a_schema_that_is_none(schema: SchemaText, message: str | None, reason: 
 def test_a_writers_schema_of_another_kind(reader: ProtobufReader) -> None:
     with pytest.raises(Undecodable, match="one of AVRO"):
         reader.decoder(SchemaText("AVRO", '"int"'), (0,))
-    with pytest.raises(Undecodable, match="protoc refuses"):
+    with pytest.raises(ConfigError, match="protoc refuses"):
         reader.decoder(SchemaText("PROTOBUF", "no proto"), (0,))
 
 
