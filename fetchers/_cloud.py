@@ -120,6 +120,9 @@ class CloudStore(FsspecStore):
             if "://" in repr(error.__cause__):  # a URL may hold a signature
                 raise error from ConnectionError(type(error.__cause__).__name__)
             raise
+        except (ValueError, KeyError, TypeError, AttributeError) as error:  # SDKs part some answers without a check
+            cause = ConnectionError(type(error).__name__)  # its text may have a URL
+            raise StorageUnavailable("the store's answer cannot be understood", object_name=name) from cause
 
     def kind(self) -> str:
         """As `FsspecStore.kind`. "bare" if no object is stored below the root, because a cloud has no empty folders."""
@@ -169,8 +172,6 @@ class CloudStore(FsspecStore):
                 if pause_s is None:
                     raise
                 time.sleep(pause_s)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise StorageUnavailable("the store's listing cannot be understood", object_name=prefix) from error
 
 
 class CloudFetcher(ComposedFetcher):

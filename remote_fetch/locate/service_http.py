@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_ANSWER_BYTES", "Answer", "HttpChannel"]
 
-MAX_ANSWER_BYTES = 64 << 20
+MAX_ANSWER_BYTES = 16 << 20
 """The largest answer that is held, after it is inflated."""
 _PIECE_BYTES = 64 << 10
 _CONNECTIONS = 8

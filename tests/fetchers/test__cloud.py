@@ -188,9 +188,23 @@ def test_a_page_is_tried_three_times(no_pauses: None) -> None:
     ],
     ids=repr,
 )
-def test_a_listing_that_fails(error: Exception, expected: type[Exception]) -> None:
+def test_a_listing_that_fails(error: Exception, expected: type[Exception], no_pauses: None) -> None:
     with pytest.raises(expected):
-        list(Store("b", [error]).folders())
+        list(Store("b", [error] * 3).folders())
+
+
+@pytest.mark.parametrize("error", [TypeError("NoneType and str"), ValueError("Invalid URL 'http://h/?sig=s3cret'")])
+def test_an_answer_that_an_sdk_fails_to_part_is_a_failure_of_the_store(error: Exception) -> None:
+    """azure-core does so for an error without a message, and for a redirect to what is no URL."""
+
+    class Parting(Store):
+        async def get_range(self, bucket: str, key: str, start: int, end: int | None) -> Buffer:
+            raise error
+
+    with pytest.raises(StorageUnavailable, match="the store's answer cannot be understood") as caught:
+        Parting("b", []).get("a/1", 0, 5)
+    assert caught.value.object_name == "a/1"
+    assert "s3cret" not in repr(caught.value.__cause__)
 
 
 def test_a_prefix_that_is_not_there_lists_nothing() -> None:
