@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+from urllib.parse import unquote
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.typed.arrays import DataType, pa
@@ -123,7 +124,8 @@ class _Types:
         if kind is not None and kind in _SCALARS:
             return Plain(_SCALARS[kind])
         if kind == "array":
-            items = schema.get("items")
+            # With `prefixItems` the first items have schemas of their own.
+            items = None if "prefixItems" in schema else schema.get("items")
             return List(self.of(items, root, inside)) if isinstance(items, dict) else List(Text())
         if kind == "object":
             return self._object(schema, root, inside)
@@ -146,7 +148,7 @@ class _Types:
             document = self._documents[ends[0]]
         found = document
         for part in pointer.strip("/").split("/") if pointer.strip("/") else ():
-            step = part.replace("~1", "/").replace("~0", "~")
+            step = unquote(part).replace("~1", "/").replace("~0", "~")
             if not isinstance(found, dict) or step not in found:
                 raise ConfigError(f"the JSON Schema refers to {ref!r}, which does not exist")
             found = found[step]

@@ -150,6 +150,19 @@ def test_other_types() -> None:
     }  # fmt: skip
 
 
+def test_words_of_later_drafts() -> None:
+    """Items with schemas of their own are kept as text, and a `$ref` is a part of a URL."""
+    schema = {
+        "type": "object",
+        "properties": {
+            "pair": {"type": "array", "prefixItems": [{"type": "integer"}], "items": {"type": "string"}},
+            "there": {"$ref": "#/$defs/x%20y~1z"},
+        },
+        "$defs": {"x y/z": {"type": "integer"}},
+    }
+    assert rows_of(schema, {"pair": [1, "x"], "there": 7}) == [{"pair": ["1", '"x"'], "there": 7}]
+
+
 def test_a_value_need_not_be_an_object() -> None:
     assert rows_of({"type": "string"}, "a", None) == ["a", None]
 
