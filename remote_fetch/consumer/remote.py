@@ -9,6 +9,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import logging
 import time
@@ -90,6 +91,8 @@ class Remote:
         context = FeedContext(self.session, settings.isolation, max_bytes, settings.queued_bytes, circuit, clock)
         self._workers = Workers()
         self._end_threads = weakref.finalize(self, self._workers.end)
+        self._close_session = weakref.finalize(self, _close_in_thread, self.session)
+        self._close_session.atexit = False  # the process ends, and no thread can be started
         self.committed = CommittedOffsets(self._fetch_starts, self._workers.notify)
         self.partitions = Partitions(librdkafka, settings, context, self._workers, self.committed)
         self.merge = Merge(
@@ -229,7 +232,16 @@ class Remote:
             self._idle_store.close(_CLOSE_S)
             self.partitions.drop(None)
             self._end_threads.detach()
+            self._close_session.detach()
             self.session.reader.close()
+
+
+def _close_in_thread(session: Session) -> None:
+    """Close the session of a consumer that was forgotten.
+
+    The garbage collector calls this in any thread. So it waits for nothing, and takes no lock, as `threading` would.
+    """
+    _thread.start_new_thread(session.close, ())
 
 
 def _call_within(timeout_s: float, call: Callable[[], None]) -> None:

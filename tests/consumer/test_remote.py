@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from remote_fetch.consumer.remote import Remote
 from remote_fetch.consumer.settings import ConsumerSettings
 from remote_fetch.errors import Cancelled, ConfigError
 from remote_fetch.observe import Event, Notice
+from remote_fetch.session.session import Session
 from tests.consumer.fakes import FakeLibrdkafka
 from tests.eventually import eventually
 
@@ -85,6 +87,25 @@ def test_an_observer_that_fails_is_logged(remote: Remote, caplog: pytest.LogCapt
     """It is called in the threads that bring records."""
     remote.session.observe(Notice("something"))
     assert "an observer failed" in caplog.text
+
+
+def test_the_session_of_a_forgotten_consumer_is_closed(
+    librdkafka: FakeLibrdkafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the clients that it shares would stay until the process ends."""
+    closed, close = threading.Event(), Session.close
+
+    def note(session: Session) -> None:
+        close(session)
+        closed.set()
+
+    monkeypatch.setattr(Session, "close", note)
+    settings = ConsumerSettings(True, {}, Config.parse({"remote.storage.url": str(tmp_path)}))
+    remote = Remote(librdkafka, settings, Metrics(), fails, threading.RLock())
+    remote.assign([TopicPartition("t", 0, 5)], is_incremental=False)
+    del remote
+    gc.collect()
+    assert closed.wait(30)
 
 
 def test_closing_does_not_wait_for_a_broker_that_does_not_answer(
