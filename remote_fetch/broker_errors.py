@@ -13,6 +13,7 @@ import re
 from confluent_kafka import KafkaError, KafkaException
 
 __all__ = [
+    "NO_ANSWER",
     "broker_says",
     "end_of_truncated_epoch",
     "is_of_another_leader",
@@ -24,13 +25,18 @@ __all__ = [
     "lacks_epoch",
 ]
 
-_PASSING = frozenset(
+NO_ANSWER = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._DESTROY_BROKER,  # the brokers do not list it any more, and it took a request with it
         KafkaError._RESOLVE,
         KafkaError._TIMED_OUT,
         KafkaError._TRANSPORT,
+    }
+)
+"""The client's own errors, because no broker answered."""
+_PASSING = NO_ANSWER | frozenset(
+    {
         KafkaError._UNKNOWN_PARTITION,  # also if a partition has no leader yet; a deleted topic has its own error
         KafkaError.BROKER_NOT_AVAILABLE,
         KafkaError.FENCED_LEADER_EPOCH,  # the client does not know the new leader yet
@@ -54,15 +60,6 @@ _OTHER_LEADER = frozenset(
     }
 )
 """Errors of a client whose leader, or leader epoch, differs from that of the brokers."""
-_NO_ANSWER = frozenset(
-    {
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._DESTROY_BROKER,
-        KafkaError._RESOLVE,
-        KafkaError._TIMED_OUT,
-        KafkaError._TRANSPORT,
-    }
-)
 _UNREADABLE = frozenset(
     {
         KafkaError._BAD_COMPRESSION,
@@ -126,7 +123,7 @@ def is_of_another_leader(error: KafkaException) -> bool:
 
 def is_unanswered(error: KafkaException) -> bool:
     """Whether the error is the client's own, because no broker answered."""
-    return error.args[0].code() in _NO_ANSWER
+    return error.args[0].code() in NO_ANSWER
 
 
 def broker_says(error: KafkaException) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from remote_fetch.broker_errors import NO_ANSWER
 from remote_fetch.deadline import Deadline
 from remote_fetch.errors import BrokerUnavailable, Cancelled
 
@@ -30,11 +31,8 @@ _SILENT_S = 2.0
 _SETUP_TIMEOUT = "socket.connection.setup.timeout.ms"
 _SETUP_TIMEOUT_MS = 30_000
 """librdkafka's default."""
-_NO_ANSWER = frozenset(
-    {KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT, KafkaError._TRANSPORT}
-    | {KafkaError._AUTHENTICATION, KafkaError._DESTROY_BROKER, KafkaError._SSL}
-)
 _REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
+_NO_CONTACT = NO_ANSWER | _REFUSED
 _SAYS_LITTLE = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})
 _STATE = re.compile(r" \(after \d+ms in state [^)]*\)")
 _SHOWN_CAUSES = 3
@@ -66,7 +64,7 @@ def first_contact(properties: Mapping[str, Any], is_closed: Callable[[], bool]) 
     has_told = False
     while not is_closed():
         code = _error_code(client, min(max(deadline.left_s, 0.1), _ANSWER_S))
-        if code not in _NO_ANSWER:
+        if code not in _NO_CONTACT:
             return client  # a refusal is an answer too
         client.poll(0)  # which calls `hear`
         if not _REFUSED.isdisjoint(heard.values()) or deadline.is_over:
