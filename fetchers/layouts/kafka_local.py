@@ -102,7 +102,7 @@ class KafkaLocalLayout:
         data = read_bounded_index(
             lambda start, end: self._get(store, metadata, suffix, start, end), _name(metadata, suffix)
         )
-        if data is None and self._tree is None:  # looked for at a place that nobody has seen: is the segment there?
+        if data is None and self._tree is None:  # the place of the tree is a guess: this raises if no segment is there
             self._get(store, metadata, ".log", 0, 1)
         return data
 

@@ -49,9 +49,7 @@ def masked(name: str, value: object) -> str:
         return text if name.removeprefix(_LOCATOR) in _HARMLESS_PROPERTIES else MASK
     if name in _LISTS:
         return ",".join(masked_url(root) for root in text.split(","))
-    if name.startswith(("remote.", "fetch.remote.")):
-        return masked_url(text)
-    if name.startswith(_TYPED):
+    if name.startswith(("remote.", "fetch.remote.", *_TYPED)):
         return masked_url(text)
     return text if name in _HARMLESS_PROPERTIES else MASK
 

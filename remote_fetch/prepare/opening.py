@@ -23,7 +23,7 @@ from remote_fetch.model import (
     TopicIdPartition,
 )
 from remote_fetch.observe import SegmentScanned
-from remote_fetch.prepare.segment_files import ProducerSnapshots, object_of, parsed
+from remote_fetch.prepare.segment_files import ProducerSnapshots, damaged_file, parsed
 from remote_fetch.prepare.view import OpenPartition, untiered
 from remote_fetch.session.brokers import Brokers
 from remote_fetch.session.storage import Storage
@@ -106,15 +106,9 @@ def _contradiction(segment: RemoteLogSegmentMetadata) -> CorruptSegment:
 
     One leader wrote both. So either may be wrong, and the lineage cannot be trusted.
     """
-    partition = segment.topic_id_partition
     told = ", ".join(f"{entry.epoch} from {entry.start_offset}" for entry in segment.segment_leader_epochs)
-    return CorruptSegment(
-        f"the leader-epoch checkpoint of a segment does not have the leader epochs of its metadata ({told:.200})",
-        topic=partition.topic,
-        partition=partition.partition,
-        offset=segment.start_offset,
-        object_name=f"{object_of(segment)} ({IndexType.LEADER_EPOCH} index)",
-    )
+    text = f"the leader-epoch checkpoint of a segment does not have the leader epochs of its metadata ({told:.200})"
+    return damaged_file(segment, IndexType.LEADER_EPOCH, text).at(offset=segment.start_offset)
 
 
 def _confirm(cluster: Cluster, partition: TopicIdPartition, lineage: Lineage) -> None:

@@ -19,7 +19,7 @@ from remote_fetch.observe import RangeReread
 from remote_fetch.plan.visibility import closes_before, remote_stable_offset
 from remote_fetch.session.storage import Storage
 
-__all__ = ["ProducerSnapshots", "object_of", "parsed", "read_parsed"]
+__all__ = ["ProducerSnapshots", "damaged_file", "object_of", "parsed", "read_parsed"]
 
 T = TypeVar("T")
 
@@ -27,6 +27,18 @@ T = TypeVar("T")
 def object_of(segment: RemoteLogSegmentMetadata) -> str:
     """The name of a segment in messages: the stem that its objects share in most layouts."""
     return f"{segment.start_offset:020d}-{segment.segment_id.id}"
+
+
+def damaged_file(segment: RemoteLogSegmentMetadata, index_type: IndexType, text: str) -> CorruptSegment:
+    """The error about one file of a segment whose content cannot be right."""
+    partition = segment.topic_id_partition
+    return CorruptSegment(
+        text, topic=partition.topic, partition=partition.partition, object_name=_file_of(segment, index_type)
+    )
+
+
+def _file_of(segment: RemoteLogSegmentMetadata, index_type: IndexType) -> str:
+    return f"{object_of(segment)} ({index_type} index)"
 
 
 def read_parsed(
@@ -55,7 +67,7 @@ def parsed(
         again = storage.reader.read_index(segment, index_type)
         return None if again is None else parse(again)
     except RemoteFetchError as error:
-        name = f"{object_of(segment)} ({index_type} index)"
+        name = _file_of(segment, index_type)
         raise error.at(topic=partition.topic, partition=partition.partition, object_name=name) from error.__cause__
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
-from remote_fetch.errors import CorruptSegment, Unlocatable
+from remote_fetch.errors import Unlocatable
 from remote_fetch.formats.checkpoints import parse_leader_epoch_checkpoint
 from remote_fetch.formats.indexes import parse_transaction_index
 from remote_fetch.locate.lineage import Lineage, epoch_at
@@ -25,7 +25,7 @@ from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice
 from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.prepare.batch_walk import batches_of
 from remote_fetch.prepare.positions import narrow_slice
-from remote_fetch.prepare.segment_files import ProducerSnapshots, object_of, parsed
+from remote_fetch.prepare.segment_files import ProducerSnapshots, damaged_file, parsed
 from remote_fetch.prepare.view import OpenPartition
 from remote_fetch.session.storage import Storage
 
@@ -208,7 +208,9 @@ def _aborted_in(
         entries = parsed(storage, segment, IndexType.TRANSACTION, parse_transaction_index, data)
         if not entries:  # a broker that tells of an index copies none without entries
             if told is not None and segment.start_offset >= told:
-                raise _lost(segment, "missing" if data is None else "empty")
+                state = "missing" if data is None else "empty"
+                text = f"the metadata promises a transaction index with entries, but it is {state}"
+                raise damaged_file(segment, IndexType.TRANSACTION, text)
         elif segment.segment_leader_epochs or opened.lineage.has_no_branch:
             found.extend(entries)
         else:
@@ -246,23 +248,8 @@ def _check_epoch(storage: Storage, segment: RemoteLogSegmentMetadata, offset: in
     headers = (batch.header for batch in batches_of(storage, piece, piece.end_position))
     header = next((header for header in headers if header.last_offset >= offset), None)
     if header is not None and header.base_offset <= offset and header.leader_epoch not in (-1, epoch):
-        raise _damaged(
+        raise damaged_file(
             segment,
             IndexType.LEADER_EPOCH,
             f"by the checkpoint, offset {offset} has leader epoch {epoch}; its batch has {header.leader_epoch}",
         )
-
-
-def _lost(segment: RemoteLogSegmentMetadata, state: str) -> CorruptSegment:
-    text = f"the metadata promises a transaction index with entries, but it is {state}"
-    return _damaged(segment, IndexType.TRANSACTION, text)
-
-
-def _damaged(segment: RemoteLogSegmentMetadata, index_type: IndexType, text: str) -> CorruptSegment:
-    partition = segment.topic_id_partition
-    return CorruptSegment(
-        text,
-        topic=partition.topic,
-        partition=partition.partition,
-        object_name=f"{object_of(segment)} ({index_type} index)",
-    )
