@@ -65,15 +65,16 @@ class Registry:
     def written(self, ref: SchemaRef) -> SchemaText:
         """The schema that a framing names. Raises Undecodable if the registry does not know it, else as `version`."""
         at = SchemaRef(ref.id, ref.guid)
-        if at not in self._known and at not in self._unknown:
+        found = self._known.get(at)
+        if found is None and at not in self._unknown:
             found = self._ask_for(at)
             if found is None:
                 self._note_unknown(at)
             else:
                 self._known[at] = found
-        if at in self._unknown:
+        if found is None:
             raise Undecodable(f"the registry {self.url} does not know the schema of {at}")
-        return self._known[at]
+        return found
 
     def _note_unknown(self, ref: SchemaRef) -> None:
         """Keep in mind that the registry does not know an id. Forget the ones before if they are many."""
