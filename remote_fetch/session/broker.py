@@ -198,7 +198,8 @@ class BrokerReader:
         stop = step.last_offset + 1
         wanted = TopicPartition(step.partition.topic, step.partition.partition)
         while pace.offset < stop:
-            heard, damage = _until_damage(consumer.consume(_BATCH_MESSAGES, timeout=_POLL_S))
+            most = min(_BATCH_MESSAGES, stop - pace.offset)  # for more, librdkafka would wait until the timeout
+            heard, damage = _until_damage(consumer.consume(most, timeout=_POLL_S))
             told = [one for one in heard if one.error() is not None]
             pace.heard(told)
             refusals = [one for one in told if is_refused_offset(one)]

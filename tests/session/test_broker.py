@@ -374,6 +374,20 @@ class TestGivingUp:
         assert "offsets 7 to 9 are gone: the log ends at 7 now; going on without" in notices[-1]
 
 
+def test_no_more_messages_are_asked_for_than_the_stretch_has_offsets() -> None:
+    """If fewer are there than were asked for, librdkafka waits for more until the timeout."""
+    asked: list[int] = []
+
+    class Counting(Broker):
+        def consume(self, count: int, timeout: float) -> list[Message]:
+            asked.append(count)
+            return super().consume(count, timeout)
+
+    read(Counting([records(5, 7), [], records(7, 10)]), 5, 9)
+    read(Counting([records(0, 5_000), records(5_000, 6_000)], bounds=LogBounds(0, 6_000)), 0, 5_999)
+    assert asked == [5, 3, 3, 5_000, 1_000]
+
+
 class TestTheLogStart:
     def test_before_the_stretch_is_read(self) -> None:
         with pytest.raises(OffsetOutOfRange, match="offsets 5 to 6 are gone: the log starts at 7 now") as raised:
