@@ -46,7 +46,8 @@ class Bounds(NamedTuple):
     - Records before `stop_offset` are wanted. A run ends before a batch whose base offset is that or more.
     - `aborted` None: read_uncommitted. Else producer id, first and last offset of each aborted transaction.
     - One batch has at most `max_batch_bytes`, and inflates to at most `max_decompressed_bytes`.
-    - A run ends after a batch with which a byte column has `target_bytes`, or with which there are `max_rows` rows.
+    - A run ends after a batch with which there are `max_rows` rows, or with which a byte column or the offsets of the
+      headers' items have `target_bytes`.
     """
 
     segment_start: int
@@ -215,7 +216,7 @@ class RunsAhead:
 class BatchReader:
     """Reads the records of single batches of one partition. For one thread at a time.
 
-    Rows are full, and returned together, if a byte column holds `target_bytes` or if there are `max_rows` rows.
+    Rows are full, and returned together, as a run of these `Bounds` is.
     `saturated` counts as in `DecodedRun`, of all rows so far that are no longer pending. `engine` is the module of the
     decoder, for tests. Raises ConfigError for columns as `schema_for` does.
     """

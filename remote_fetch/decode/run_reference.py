@@ -40,6 +40,8 @@ _MAX_INT64 = 2**63 - 1
 _MAGIC_AT = 16
 # A header key that is no UTF-8 may grow threefold, and a column has at most 2 GiB.
 MAX_COLUMN_BYTES = (2**31 - 1) // 3
+_HEADER_ITEM_BYTES = 8
+"""The end of a key, and that of a value."""
 
 
 def multiples(step: int, count: int) -> bytes:
@@ -332,11 +334,14 @@ class BatchDecoder:
 
 
 class _Sizes:
-    """The bytes that rows have in each byte column."""
+    """The bytes that rows have in each byte column, and in the offsets of the headers' items.
+
+    `max_rows` bounds the offsets of all other columns. A row may have any number of headers, and all may be empty.
+    """
 
     def __init__(self, columns: Sequence[str]) -> None:
         self._wanted = {"header" if name == "headers" else name for name in columns}
-        self._sizes = dict.fromkeys(("key", "value", "header key", "header value"), 0)
+        self._sizes = dict.fromkeys(("key", "value", "header key", "header value", "header items"), 0)
 
     @property
     def largest(self) -> int:
@@ -346,6 +351,7 @@ class _Sizes:
     def add(self, row: Row) -> None:
         self._sizes["key"] += len(row.key or b"")
         self._sizes["value"] += len(row.value or b"")
+        self._sizes["header items"] += _HEADER_ITEM_BYTES * len(row.headers)
         for key, value in row.headers:
             self._sizes["header key"] += len(key)
             self._sizes["header value"] += len(value or b"")

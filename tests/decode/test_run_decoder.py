@@ -282,6 +282,17 @@ def test_a_run_ends_when_the_columns_are_full(engine: ModuleType, bounds: Bounds
     assert found == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13]]
 
 
+def test_headers_without_bytes_fill_the_columns(engine: ModuleType) -> None:
+    """Their offsets take memory: 8 bytes a header. A producer can write millions of them in a small batch."""
+    bare = tuple(("", None) for _ in range(100))
+    batches = [encode_batch(at, [Record(0, headers=bare)]) for at in range(5)]
+    for columns, taken in [(COLUMNS, 2), (["offset", "value"], 5)]:
+        run = read(engine, [*batches, batch(5)], columns=columns, target_bytes=1_600)
+        assert (run.taken, run.rows.num_rows) == (taken, taken)
+        assert (run.status is RunStatus.FULL) == (taken == 2)
+    assert read(engine, [*batches, batch(5)], target_bytes=1_601).taken == 3
+
+
 def test_a_batch_with_more_rows_than_an_arrow_batch_may_have(engine: ModuleType) -> None:
     run = read(engine, [batch(0, 10), LAST], max_rows=4)
     assert [one.num_rows for one in run.rows.to_arrow()] == [4, 4, 2]

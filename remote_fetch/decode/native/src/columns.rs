@@ -23,6 +23,8 @@ const LEADER_EPOCH: usize = 6;
 const TIMESTAMP_MS: usize = 7;
 
 const MAX_COLUMN_BYTES: usize = i32::MAX as usize;
+/// The end of a key, and that of a value.
+const HEADER_ITEM_BYTES: usize = 2 * size_of::<i32>();
 
 /// Items of variable length.
 struct Bytes {
@@ -221,9 +223,15 @@ impl Columns {
         self.rows
     }
 
-    /// The bytes of the largest byte column.
+    /// The bytes of the largest byte column, or of the offsets of the headers' items if these are more.
+    ///
+    /// `max_rows` bounds the offsets of all other columns. A row may have any number of headers, and all may be empty.
     pub fn size_bytes(&self) -> usize {
-        self.byte_sizes().into_iter().max().unwrap_or(0)
+        self.byte_sizes().into_iter().max().unwrap_or(0).max(HEADER_ITEM_BYTES * self.header_items())
+    }
+
+    fn header_items(&self) -> usize {
+        self.headers.as_ref().map_or(0, |headers| headers.keys.len())
     }
 
     fn byte_sizes(&self) -> [usize; 4] {
@@ -242,7 +250,7 @@ impl Columns {
     }
 
     pub fn room(&self) -> Room {
-        let headers = self.headers.as_ref().map_or(0, |headers| headers.keys.len());
+        let headers = self.header_items();
         let with_slack = |used: usize| used + used / 16;
         Room { rows: with_slack(self.rows), headers: with_slack(headers), bytes: self.byte_sizes().map(with_slack) }
     }
@@ -252,7 +260,7 @@ impl Columns {
         let headers = self.headers.as_ref();
         Mark {
             rows: self.rows,
-            headers: headers.map_or(0, |headers| headers.keys.len()),
+            headers: self.header_items(),
             nulls: [
                 nulls(self.key.as_ref()),
                 nulls(self.value.as_ref()),
