@@ -4,6 +4,7 @@ Rules of the file:
 
 - No I/O.
 - A batch is delivered after the next header was read. If the base offset of a batch is damaged, that header shows it.
+- A compressed message of v0 or v1 has its first offset inside. So it is unpacked before its place is checked.
 - After an error, `resume_position` is the byte position from which the slice can be read again.
 - Every record that the isolation level shows is delivered or causes an error.
 - Ordinary batches are read in units of many batches. Other threads may decode the next units. The rows and the errors
@@ -63,6 +64,8 @@ class SliceReader:
         self._depth = pool.depth
         self._coming: deque[Unit | FramedBatch | RemoteFetchError] = deque()
         self._held: Unit | FramedBatch | None = None
+        # The records of the legacy messages that wait for their turn, by position. At most two wait.
+        self._unpacked: dict[int, memoryview] = {}
         # The last offset of the batches so far: of those that were read, and of those that are only framed.
         self._last_offset = self._framed_offset = -1
         self._past_the_end = False
@@ -129,7 +132,7 @@ class SliceReader:
                     self._check_held()
                     raise
             yield from self._deliver_held()
-            if isinstance(found, FramedBatch) and self._is_past_the_end(found.header):
+            if isinstance(found, FramedBatch) and self._is_past_the_end(found):
                 self.done = self._past_the_end or not self._lacks_wanted()
                 self._ends_in_gap |= found.header.last_offset <= self.piece.segment.end_offset
                 self._past_the_end = True
@@ -154,9 +157,20 @@ class SliceReader:
         found = self._coming.popleft()
         if isinstance(found, RemoteFetchError):
             raise found
-        if isinstance(found, FramedBatch) and not self._is_past_the_end(found.header):
+        if isinstance(found, FramedBatch) and not self._is_past_the_end(found):
             check_crc(found)
+            return self._with_first_offset(found)
         return found
+
+    def _with_first_offset(self, batch: FramedBatch) -> FramedBatch:
+        """The batch with a header as a v2 batch has it. A message of v0 or v1 is unpacked if it has wanted offsets.
+
+        One that ends before the batch before it is left as it is: `_check_place` refuses it.
+        """
+        if batch.header.magic == 2 or batch.header.last_offset < max(self._start_offset, self._last_offset + 1):
+            return batch
+        header, self._unpacked[batch.position] = as_v2(batch, self._codecs)
+        return batch._replace(header=header)
 
     def _look_ahead(self) -> bool:
         """Find the next few units and single batches, as far as the bytes go, and let the threads begin.
@@ -231,9 +245,9 @@ class SliceReader:
             self._rows.next_offset = max(self._rows.next_offset, self.piece.last_offset + 1)
         self.done = True
 
-    def _is_past_the_end(self, header: BatchHeader) -> bool:
-        # The header of a compressed legacy message has its last offset. Only the decompressed bytes have the first.
-        first_possible = header.base_offset if header.magic == 2 else self._last_offset + 1
+    def _is_past_the_end(self, batch: FramedBatch) -> bool:
+        has_first_offset = batch.header.magic == 2 or batch.position in self._unpacked
+        first_possible = batch.header.base_offset if has_first_offset else self._last_offset + 1
         return first_possible > self.piece.last_offset
 
     def _lacks_wanted(self) -> bool:
@@ -249,13 +263,9 @@ class SliceReader:
         header, segment = batch.header, self.piece.segment
         check_order(batch, previous, self._entry_offsets)
         goes_on = self._end_is_inferred and header.base_offset > segment.end_offset
-        if header.last_offset > segment.end_offset and not goes_on:
+        ends_outside = header.last_offset > segment.end_offset and not goes_on
+        if ends_outside or header.base_offset < segment.start_offset:
             raise self._outside(header).at(position=batch.position)
-        self._check_first(header, batch.position)
-
-    def _check_first(self, header: BatchHeader, position: int | None = None) -> None:
-        if header.base_offset < self.piece.segment.start_offset:
-            raise self._outside(header).at(position=position)
 
     def _outside(self, header: BatchHeader) -> CorruptSegment:
         segment = self.piece.segment
@@ -302,8 +312,9 @@ class SliceReader:
 
     def _deliver_single(self, batch: FramedBatch) -> Iterator[DecodedRows]:
         self.resume_position = batch.position
+        unpacked = self._unpacked.pop(batch.position, None)
         if batch.header.last_offset >= self._start_offset:
-            yield from self._deliver(batch)
+            yield from self._deliver(batch, unpacked)
         elif self._in_order and batch.header.is_control:
             self._see_marker(batch)  # its transaction may have begun before offsets that were passed over
         self._went_past(batch)
@@ -317,7 +328,7 @@ class SliceReader:
         if header.is_transactional and self._shows(header):
             self._rows.shown.setdefault(header.producer_id, header.base_offset)
 
-    def _deliver(self, batch: FramedBatch) -> Iterator[DecodedRows]:
+    def _deliver(self, batch: FramedBatch, records: memoryview | None) -> Iterator[DecodedRows]:
         header = batch.header
         self._check_epoch(header, batch.position)
         if header.is_control:
@@ -327,8 +338,8 @@ class SliceReader:
             return  # hidden, or empty: the log cleaner keeps only the header of a batch without records
         self._remember(header)
         try:
-            header, records = as_v2(batch, self._codecs)
-            self._check_first(header)  # the first offset of a compressed legacy message is known only now
+            if records is None:
+                _, records = as_v2(batch, self._codecs)
             full = self._rows.batches.append(header, records, self._start_offset, self.piece.last_offset + 1)
         except RemoteFetchError as error:
             raise error.at(position=batch.position, offset=header.base_offset) from error.__cause__
