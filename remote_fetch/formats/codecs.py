@@ -18,6 +18,7 @@ The streams, in the order of the sections below:
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Iterator, Mapping
 from struct import Struct
@@ -216,7 +217,7 @@ def _gunzip_members(data: memoryview, max_bytes: int) -> memoryview:
             member = zlib.decompressobj(_GZIP_WBITS)
         # Small parts, because zlib copies the rest of a part after the end of a member or after the bound.
         part = data[at : at + _GZIP_PART_BYTES]
-        output += member.decompress(part, max_bytes - len(output) + 1)
+        output += member.decompress(part, min(max_bytes - len(output) + 1, sys.maxsize))
         if len(output) > max_bytes:
             raise _limit("gzip", max_bytes)
         at += len(part) - len(member.unused_data)
@@ -272,6 +273,10 @@ _ZSTD_USUAL_RATIO = 8
 _ZSTD_PART_BYTES = 1 << 20
 _ZSTD_MIN_BYTES = 9
 _ZSTD_CHECKSUM_BIT = 0x04
+_ZSTD_SINGLE_SEGMENT_BIT = 0x20
+_ZSTD_WINDOW_AT = 5
+_ZSTD_USUAL_WINDOWS = range(0x38, 0x89)
+"""128 KiB to 128 MiB. A block in a smaller window may be too large. Section 3.1.1.1.2."""
 _ZSTD_UNUSUAL_BITS = 0x0B
 """The bits for a dictionary, and a reserved bit."""
 # The byte at which the content size is declared, and the byte at which the first block begins, for each value of the
@@ -288,6 +293,8 @@ def _zstd_single_block(data: memoryview) -> int:
     block = int.from_bytes(data[block_at : block_at + 3], "little")
     left_bytes = len(data) - block_at - 3 - (4 if descriptor & _ZSTD_CHECKSUM_BIT else 0)
     if block & 3 != 1 or block >> 3 != left_bytes or descriptor & _ZSTD_UNUSUAL_BITS:
+        return 0
+    if not descriptor & _ZSTD_SINGLE_SEGMENT_BIT and data[_ZSTD_WINDOW_AT] not in _ZSTD_USUAL_WINDOWS:
         return 0
     if size_at == block_at:
         return min(_ZSTD_USUAL_RATIO * len(data), _ZSTD_MAX_BLOCK_BYTES)

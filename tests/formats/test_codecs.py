@@ -342,18 +342,23 @@ def test_zstd_frames_that_declare_their_size(size_bytes: int, checksum: bool) ->
 
 
 @given(
-    size_bytes=st.sampled_from([3, 300, 70_000]),
-    declares=st.booleans(),
+    size_bytes=st.sampled_from([3, 300, 3_000, 70_000]),
+    form=st.sampled_from(["single segment", "no size", "window and size"]),
     at=st.integers(4, 16),
     value=st.integers(0, 255),
     cut=st.integers(0, 3),
 )
 @examples(300)
 def test_the_short_way_of_one_zstd_block_is_that_of_all(
-    size_bytes: int, declares: bool, at: int, value: int, cut: int
+    size_bytes: int, form: str, at: int, value: int, cut: int
 ) -> None:
     """Both ways give the same output or the same error, also for a damaged header."""
-    packed = bytearray(zstandard.ZstdCompressor(write_content_size=declares).compress(words(size_bytes)))
+    data = words(size_bytes)
+    if form == "window and size":
+        streamed = zstandard.ZstdCompressor().compressobj(size=size_bytes)
+        packed = bytearray(streamed.compress(data) + streamed.flush())
+    else:
+        packed = bytearray(zstandard.ZstdCompressor(write_content_size=form == "single segment").compress(data))
     if at < len(packed):
         packed[at] = value
     del packed[len(packed) - cut :]
@@ -457,6 +462,10 @@ def test_many_gzip_members_cost_no_copies_of_the_rest() -> None:
 def test_gzip_of_several_members_is_bounded_in_all() -> None:
     with pytest.raises(DecompressionLimit):
         unpack(GZIP, gzip.compress(bytes(600)) + gzip.compress(bytes(500)), max_bytes=1_000)
+
+
+def test_the_largest_bound_is_no_fault_of_the_stream() -> None:
+    assert unpack(GZIP, gzip.compress(b"ab") * 2, max_bytes=2**63 - 1) == b"abab"
 
 
 # snappy
@@ -621,3 +630,15 @@ def test_the_zstd_window_is_bounded() -> None:
     assert unpack(ZSTD, packed) == b"abc"
     with pytest.raises(UnsupportedFormat, match="window of"):
         unpack(ZSTD, zstd_frame((RAW, b"abc", 3), window=0x89))
+
+
+@pytest.mark.parametrize("window", [0x00, 0x08, 0x89, 0x90, 0xFF])
+def test_the_zstd_window_counts_beside_a_declared_size(window: int) -> None:
+    """The decoder of zstd may pass over a window if it has the size and all bytes."""
+    single = zstandard.ZstdCompressor().compress(words(3_000))
+    block = single[zstandard.frame_header_size(single) :]
+    packed = ZSTD_MAGIC + bytes([0x80, window]) + (3_000).to_bytes(4, "little") + block
+    with pytest.raises((CorruptSegment, UnsupportedFormat)):
+        unpack(ZSTD, packed)
+    usual = packed[:5] + b"\x88" + packed[6:]
+    assert unpack(ZSTD, usual) == words(3_000)
