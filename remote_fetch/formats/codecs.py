@@ -156,8 +156,8 @@ class Codecs:
 
     def _unzstd_frame(self, frame: memoryview, most_bytes: int) -> memoryview:
         """The content of one complete frame. Raises ZstdError if it is corrupt or larger than `most_bytes`."""
-        if most_bytes <= _ZSTD_SMALL_BYTES:  # `or 1`, because max_output_size=0 means the declared size
-            return memoryview(self._zstd.decompress(frame, max_output_size=most_bytes or 1))
+        if 0 < most_bytes <= _ZSTD_SMALL_BYTES:  # without a content this would not check the checksum
+            return memoryview(self._zstd.decompress(frame, max_output_size=most_bytes))
         output = self._output(most_bytes)
         with self._zstd.stream_reader(frame) as reader:
             written_bytes = reader.readinto(output)

@@ -219,7 +219,7 @@ def test_memory_is_used_again(writer: str) -> None:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("size_bytes", [20_000, 300_000])
+@pytest.mark.parametrize("size_bytes", [0, 20_000, 300_000])
 def test_the_checksum_of_a_zstd_frame_counts(size_bytes: int) -> None:
     packed = bytearray(zstandard.ZstdCompressor(write_checksum=True).compress(words(size_bytes)))
     assert unpack(ZSTD, bytes(packed)) == words(size_bytes)
