@@ -9,7 +9,8 @@ Rules of the file:
   none, and this machine's own words for it follow the error's.
 - A refusal is never an absence. Only 404 of an object says that the object is not there. A bucket or container that is
   not there refuses everything in it.
-- 412 and 410: the name belongs to another object now. The object is gone, and its metadata has to be read again.
+- 412 and 410: there was an object, or another one has its name now. The object is gone, and its metadata has to be
+  read again. That is no proof of absence.
 - 416: the range starts behind the end (RFC 9110, 15.5.17). `is_past_the_end` tells.
 """
 
@@ -21,6 +22,7 @@ import socket
 import ssl
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from remote_fetch.errors import (
@@ -47,12 +49,13 @@ _DEPTH = 8
 
 
 class _Failure(NamedTuple):
-    error: type[RemoteFetchError]
+    error: Callable[..., RemoteFetchError]
     text: str
     hint: str | None = None
 
 
-_GONE = _Failure(SegmentNotFound, "no such object")
+_ABSENT = _Failure(SegmentNotFound, "no such object")
+_GONE = partial(SegmentNotFound, is_absent=False)
 _DENIED = _Failure(
     StorageDenied,
     "the store refused access",
@@ -101,8 +104,8 @@ _FAILED = _Failure(StorageUnavailable, "the store failed")
 _CODES: Mapping[str, _Failure] = {
     # S3, https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
     "NoSuchBucket": _NO_BUCKET,
-    "NoSuchKey": _GONE,
-    "NoSuchVersion": _GONE,
+    "NoSuchKey": _ABSENT,
+    "NoSuchVersion": _ABSENT,
     "AccessDenied": _DENIED,
     "ExpiredToken": _EXPIRED,
     "TokenRefreshRequired": _EXPIRED,
@@ -124,8 +127,8 @@ _CODES: Mapping[str, _Failure] = {
     # Azure, https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes
     "ContainerNotFound": _NO_BUCKET,
     "ContainerBeingDeleted": _NO_BUCKET,
-    "ResourceNotFound": _GONE,
-    "BlobNotFound": _GONE,
+    "ResourceNotFound": _ABSENT,
+    "BlobNotFound": _ABSENT,
     "AuthenticationFailed": _Failure(
         StorageDenied,
         "the store does not accept the signature",
@@ -145,11 +148,11 @@ _STATUS: Mapping[int, _Failure] = {
     **dict.fromkeys(range(400, 500), _INVALID),
     401: _NOBODY,
     403: _DENIED,
-    404: _GONE,
+    404: _ABSENT,
     407: _Failure(StorageDenied, "a proxy refused access", "Check the proxy's credentials"),
     408: _BROKEN,
-    410: _GONE,
-    412: _Failure(SegmentNotFound, "another object stands under the name now"),
+    410: _Failure(_GONE, "the object is gone"),
+    412: _Failure(_GONE, "another object stands under the name now"),
     425: _BROKEN,
     429: _THROTTLED,
     **dict.fromkeys(range(500, 600), _FAILED),
@@ -157,9 +160,9 @@ _STATUS: Mapping[int, _Failure] = {
 }
 
 _TYPES: Mapping[str, _Failure] = {
-    "builtins.FileNotFoundError": _GONE,
-    "builtins.NotADirectoryError": _GONE,
-    "builtins.IsADirectoryError": _Failure(SegmentNotFound, "a folder stands where the object should be"),
+    "builtins.FileNotFoundError": _ABSENT,
+    "builtins.NotADirectoryError": _ABSENT,
+    "builtins.IsADirectoryError": _Failure(_GONE, "a folder stands where the object should be"),
     "builtins.PermissionError": _UNREADABLE,
     "builtins.TimeoutError": _TIMEOUT,
     "aiohttp.ConnectionTimeoutError": _CONNECT_TIMEOUT,
@@ -178,7 +181,7 @@ _TYPES: Mapping[str, _Failure] = {
     "botocore.TokenRetrievalError": _NOBODY,
     "botocore.UnauthorizedSSOTokenError": _EXPIRED,
     "azure.ClientAuthenticationError": _NOBODY,
-    "azure.ResourceNotFoundError": _GONE,
+    "azure.ResourceNotFoundError": _ABSENT,
     "azure.ServiceRequestTimeoutError": _CONNECT_TIMEOUT,
     "azure.ServiceResponseTimeoutError": _TIMEOUT,
     "azure.ServiceRequestError": _BROKEN,

@@ -1,4 +1,4 @@
-"""Notices that an object was replaced while it was read. The read then fails as if the object had been deleted.
+"""Notices that an object was replaced while it was read. The read then fails: the object that it began with is gone.
 
 A segment's object is written once. If another one takes its name (a restored bucket, a lifecycle rule that went wrong),
 ranges of both would be put together to records that no log has. So a store tells with each range what it knows of the
@@ -9,6 +9,7 @@ Rules of the file:
 - The answer is compared, and no condition is sent: servers ignore conditions, and a weak ETag cannot be one.
 - They belong to the fetcher. Its stores are replaced when credentials are renewed, in the middle of a read.
 - Bounded: the objects that were read last are remembered. After a change the next read begins with the new object.
+- An object that was replaced is not absent: an index that was written again is no index that does not exist.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Identities:
     def check(self, path: str, identity: Hashable | None) -> None:
         """Remember the identity of the object at `path`, None if the store tells none.
 
-        Raises SegmentNotFound if an earlier range came from another object.
+        Raises SegmentNotFound, with `is_absent` False, if an earlier range came from another object.
         """
         if identity is None:
             return
@@ -44,6 +45,6 @@ class Identities:
             self._known.move_to_end(path)
             if known != identity:
                 del self._known[path]
-                raise SegmentNotFound("the object was replaced while it was read")
+                raise SegmentNotFound("the object was replaced while it was read", is_absent=False)
             while len(self._known) > self._most_objects:
                 self._known.popitem(last=False)

@@ -201,9 +201,17 @@ class FallsBackError(RemoteFetchError):
 
 
 class SegmentNotFound(FallsBackError):
-    """An object that the metadata promises is not in the store (404). Never the end of the data."""
+    """An object that the metadata promises is not in the store (404). Never the end of the data.
+
+    `is_absent` is False if the name had another object before, or has one now (410, 412, replaced while it was read).
+    An index is then not proved to be missing.
+    """
 
     kind = ErrorKind.NOT_FOUND
+
+    def __init__(self, message: str, *, is_absent: bool = True, **where: Any) -> None:
+        super().__init__(message, **where)
+        self.is_absent = is_absent
 
 
 class StorageDenied(FallsBackError):

@@ -34,7 +34,7 @@ from fetchers.layouts.aiven_names import (
     segment_of,
     segments_named,
 )
-from fetchers.layouts.naming import checked_names
+from fetchers.layouts.naming import checked_names, get_whole
 from fetchers.layouts.options import layout_options
 from remote_fetch.errors import (
     ConfigError,
@@ -246,7 +246,7 @@ class AivenLayout:
             known = self._cache.get(name)
             if known is None:
                 try:
-                    data = store.get(name + _MANIFEST, 0, _MAX_MANIFEST_BYTES + 1)
+                    data = get_whole(lambda: store.get(name + _MANIFEST, 0, _MAX_MANIFEST_BYTES + 1))
                     if memoryview(data).nbytes > _MAX_MANIFEST_BYTES:
                         raise CorruptSegment(f"a manifest of more than {_MAX_MANIFEST_BYTES} bytes")
                     known = Known(parse_manifest(data))
@@ -330,8 +330,8 @@ class AivenLayout:
     ) -> RemoteLogSegmentMetadata | None:
         try:
             manifest = self._manifest(store, name).manifest
-        except SegmentNotFound:  # deleted since it was listed
-            return None
+        except SegmentNotFound as error:
+            return None if error.is_absent else segment  # None: deleted since it was listed
         except (CorruptSegment, UnsupportedFormat):
             return segment
         if manifest.described is not None:

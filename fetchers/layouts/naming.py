@@ -3,6 +3,7 @@
 Rules of the file:
 
 - An index is asked for with a bound, and one that reaches it is refused.
+- Only an object that is absent proves that there is no such index.
 - A name is signed only if it shows that the object belongs to the segment.
 """
 
@@ -15,7 +16,7 @@ from remote_fetch.errors import CorruptSegment, SegmentNotFound, UnsupportedForm
 from remote_fetch.formats.object_names import belongs_to
 from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata, Uuid
 
-__all__ = ["MAX_INDEX_BYTES", "SUFFIXES", "checked_names", "read_bounded_index", "uuid_of"]
+__all__ = ["MAX_INDEX_BYTES", "SUFFIXES", "checked_names", "get_whole", "read_bounded_index", "uuid_of"]
 
 SUFFIXES: Mapping[str, str] = MappingProxyType(
     {
@@ -32,6 +33,19 @@ MAX_INDEX_BYTES = 64 << 20
 """Largest index that is believed: six times what brokers write by default (`segment.index.bytes`, 10 MiB)."""
 
 
+def get_whole(get: Callable[[], Buffer]) -> Buffer:
+    """The bytes of a whole object, which `get` reads by one request. Raises the errors of `get`.
+
+    One request reads no two objects. So if the object has replaced another one, `get` is called once more.
+    """
+    try:
+        return get()
+    except SegmentNotFound as error:
+        if error.is_absent:
+            raise
+    return get()
+
+
 def read_bounded_index(get: Callable[[int, int], Buffer], name: str) -> Buffer | None:
     """An index that is an object of its own. None if there is no such object.
 
@@ -39,9 +53,11 @@ def read_bounded_index(get: Callable[[int, int], Buffer], name: str) -> Buffer |
     CorruptSegment for an object of more than MAX_INDEX_BYTES.
     """
     try:
-        data = get(0, MAX_INDEX_BYTES + 1)
-    except SegmentNotFound:
-        return None
+        data = get_whole(lambda: get(0, MAX_INDEX_BYTES + 1))
+    except SegmentNotFound as error:
+        if error.is_absent:
+            return None
+        raise
     if memoryview(data).nbytes > MAX_INDEX_BYTES:
         raise CorruptSegment(f"an index of more than {MAX_INDEX_BYTES} bytes", object_name=name)
     return data

@@ -230,7 +230,8 @@ class ObjectStore(Protocol):
         """The bytes [start, end) of an object. -1 stands for its end.
 
         The result is shorter if the object ends before `end`, and empty if `start` is at its end or past it. Raises
-        SegmentNotFound if there is no such object, and the other errors of a fetcher.
+        SegmentNotFound if there is no such object, and the other errors of a fetcher. An index is missing only if the
+        error's `is_absent` is True.
         """
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:

@@ -225,6 +225,16 @@ def test_what_can_be_done_about_a_refusal_is_said(error: Exception, word: str) -
     assert word in (failure.hint or "")
 
 
+def is_absent(error: Exception) -> bool:
+    failure = failure_of(error, "x")
+    return isinstance(failure, SegmentNotFound) and failure.is_absent
+
+
+def test_a_folder_is_no_proof_of_absence() -> None:
+    assert is_absent(FileNotFoundError())
+    assert not is_absent(IsADirectoryError())
+
+
 def test_what_a_status_alone_says() -> None:
     found: dict[type[RemoteFetchError], list[int]] = {}
     for status in range(300, 600):
@@ -232,6 +242,7 @@ def test_what_a_status_alone_says() -> None:
         assert failure is not None
         found.setdefault(type(failure), []).append(status)
     assert found.pop(SegmentNotFound) == [404, 410, 412]
+    assert [status for status in (404, 410, 412) if is_absent(of_aiohttp(status))] == [404]
     assert found.pop(StorageThrottled) == [429, 503]
     redirects, failed = (301, 302, 303, 307, 308), [*range(300, 400), 408, 425, *range(500, 503), *range(504, 600)]
     assert found.pop(StorageUnavailable) == [status for status in failed if status not in redirects]

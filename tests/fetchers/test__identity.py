@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ from fetchers._identity import Identities
 from fetchers.http import HttpFetcher
 from fetchers.local import LocalFetcher
 from remote_fetch.errors import SegmentNotFound
+from remote_fetch.fetch.spi import RemoteStorageFetcher
+from remote_fetch.model import IndexType
+from remote_fetch.testing.contract import contract_segments
 from remote_fetch.testing.stores import kafka_local_files
 from tests.scan.bucket import plain_log
 from tests.stores.range_server import RangeServer
@@ -85,3 +89,42 @@ def test_an_http_object_that_is_replaced(etag: str, is_refreshed: bool) -> None:
         with pytest.raises(SegmentNotFound, match="replaced"):
             fetcher.fetch_log_segment(SEGMENT.metadata, 20, 30)
         fetcher.close()
+
+
+TRANSACTIONAL = contract_segments()[0]
+TXN_NAME, TXN_INDEX = next(file for file in kafka_local_files(TRANSACTIONAL) if file[0].endswith(".txnindex"))
+
+
+def check_an_index_that_is_written_again(fetcher: RemoteStorageFetcher, write: Callable[[bytes], object]) -> None:
+    """As "no such index" it would show the records of aborted transactions."""
+    for data in (TXN_INDEX, TXN_INDEX, TXN_INDEX[:-1]):
+        write(data)
+        found = fetcher.fetch_index(TRANSACTIONAL.metadata, IndexType.TRANSACTION)
+        assert found is not None
+        assert bytes(found) == data
+    fetcher.close()
+
+
+def test_an_index_file_that_is_written_again(tmp_path: Path) -> None:
+    path = tmp_path / TXN_NAME
+    path.parent.mkdir(parents=True)
+
+    def write(data: bytes) -> None:
+        (tmp_path / "new").write_bytes(data)
+        (tmp_path / "new").rename(path)
+
+    fetcher = LocalFetcher()
+    fetcher.configure({"remote.storage.url": str(tmp_path), **TIMEOUTS})
+    check_an_index_that_is_written_again(fetcher, write)
+
+
+def test_an_index_over_http_that_is_written_again() -> None:
+    with RangeServer() as server:
+
+        def write(data: bytes) -> None:
+            server.files[TXN_NAME] = data
+            server.etags[TXN_NAME] = f"{len(server.asked)}"
+
+        fetcher = HttpFetcher()
+        fetcher.configure({"remote.storage.url": f"{server.url}/", **TIMEOUTS, "remote.storage.layout": "kafka_local"})
+        check_an_index_that_is_written_again(fetcher, write)

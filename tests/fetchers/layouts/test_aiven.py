@@ -427,6 +427,23 @@ def test_an_object_that_goes_while_it_is_listed() -> None:
     assert list(opened().list_segments(Vanishing(Written(LOG).objects()), None)) == []
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_object_that_is_replaced_while_it_is_listed(times: int) -> None:
+    """Its segment is not left out, for it is there: the manifest is asked for once more."""
+    written, seen = Written(LOG), list[str]()
+
+    class Replaced(Store):
+        def get(self, name: str, start: int = 0, end: int = -1) -> bytes:
+            seen.append(name)
+            if len(seen) <= times:
+                raise SegmentNotFound("replaced", is_absent=False)
+            return super().get(name, start, end)
+
+    (segment,) = opened().list_segments(Replaced(written.objects()), None)
+    assert segment.start_offset == 7
+    assert len(seen) == 2
+
+
 def test_a_refusal_ends_a_listing() -> None:
     class Refusing(Store):
         def get(self, name: str, start: int = 0, end: int = -1) -> bytes:

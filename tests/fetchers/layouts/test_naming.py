@@ -11,10 +11,10 @@ import pytest
 
 from fetchers.layouts.aiven import AivenLayout
 from fetchers.layouts.kafka_local import KafkaLocalLayout
-from fetchers.layouts.naming import checked_names
+from fetchers.layouts.naming import checked_names, read_bounded_index
 from fetchers.layouts.plain import PlainLayout
 from fetchers.layouts.url import UrlLayout
-from remote_fetch.errors import ConfigError, CorruptSegment, StorageDenied, UnsupportedFormat
+from remote_fetch.errors import ConfigError, CorruptSegment, SegmentNotFound, StorageDenied, UnsupportedFormat
 from remote_fetch.fetch.spi import ObjectNamer
 from remote_fetch.formats.object_names import belongs_to
 from remote_fetch.formats.tagged_fields import encode_compact_string
@@ -225,3 +225,33 @@ def test_locations_of_url_that_are_not_signed(location: str, said: str) -> None:
 def test_the_error_names_object_and_kind() -> None:
     with pytest.raises(UnsupportedFormat, match=r"'offset' object .* \[object elsewhere\]"):
         checked_names({"log": f"{OWN}.log", "offset": "elsewhere"}, SEGMENT)
+
+
+# ------------------------------------------------------------------------------------------------------- indexes
+
+
+@each_of(
+    ("answers", "outcome"),
+    [
+        ([b"index"], b"index"),
+        ([True], None),
+        ([False, b"index"], b"index"),  # one request reads no two objects
+        ([False, False], SegmentNotFound),
+    ],
+)
+def test_only_an_absent_object_is_an_absent_index(answers: list[bytes | bool], outcome: object) -> None:
+    """An answer is the index, or whether the object that is not found is absent."""
+    left = iter(answers)
+
+    def get(start: int, end: int) -> bytes:
+        answer = next(left)
+        if isinstance(answer, bool):
+            raise SegmentNotFound("not there", is_absent=answer)
+        return answer
+
+    try:
+        found: object = read_bounded_index(get, "x.txnindex")
+    except SegmentNotFound as error:
+        found = type(error)
+    assert found == outcome
+    assert list(left) == []
