@@ -7,7 +7,7 @@ Rules of the file:
 - Questions run at most `asks` at once. Half of these are for credentials that the brokers have taken before, and so is
   half of all requests, so that wrong credentials, however many, do not keep out the right ones.
 - Wrong credentials slow down further ones under the same name from the same address. A stranger elsewhere who tries a
-  user's passwords does not lock the user out.
+  user's passwords does not lock the user out. A token that shows no name slows down itself alone.
 - One question runs for the same credentials and topic. All who wait share its answer.
 - A refusal has the brokers' code and words. A principal that may not describe a topic gets the same refusal whether
   the topic exists or not, because the brokers answer so.
@@ -44,7 +44,7 @@ Ask = Callable[[Credentials, str | None], Answer]
 """Asks the brokers as the principal about a topic (None: about nothing): see `session/principals.py: ask_as`."""
 
 _Who: TypeAlias = tuple[str, str]
-"""A name that a client has shown, and the address it was shown from."""
+"""A name that a client has shown, or the hash of a token without a name, and the address it was shown from."""
 
 _MOST_ANSWERS = 10_000
 _TAKEN_S = 3600.0
@@ -137,7 +137,7 @@ class Access:
                 return outcome
         running = self._running.get(key)
         if running is None:
-            who = credentials.name, origin
+            who = credentials.name or own.hex(), origin
             asked = self._asked(credentials, topic, who, own, key)
             running = self._running[key] = asyncio.create_task(asked)
             running.add_done_callback(lambda task: self._ended(key, task))
@@ -194,7 +194,7 @@ class Access:
             return
         self._slowdown.check(who)
         under_way = self._names.get(who, Counter())
-        if who[0] and own not in under_way and len(under_way) >= _NAMES_AT_ONCE:
+        if own not in under_way and len(under_way) >= _NAMES_AT_ONCE:
             raise Refusal(429, "TOO_MANY_FAILURES", "other credentials under this name are being checked", _RETRY_S)
         if self._waiting >= max(self._settings.max_requests // 2, 1):
             raise overloaded("too many new credentials are being checked")

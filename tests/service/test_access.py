@@ -166,6 +166,20 @@ def test_a_stranger_elsewhere_does_not_lock_a_user_out() -> None:
         assert it.status("alice") == 200
 
 
+def test_a_token_without_a_name_slows_down_itself_alone() -> None:
+    with bench() as it:
+
+        def status(token: str) -> int:
+            it.clock.now_s += 6  # a no is believed for less
+            return it.status("", token)
+
+        it.brokers.users[""] = PASSWORD
+        it.brokers.readers.add("")
+        assert [status("expired") for _ in range(7)] == [401, 401, 401, 401, 401, 401, 429]
+        assert it.status("", PASSWORD) == 200
+        assert not it.access._names
+
+
 def test_different_passwords_at_once_are_not_all_asked() -> None:
     with bench() as it:
         it.brokers.gate.clear()
