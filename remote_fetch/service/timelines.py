@@ -3,7 +3,8 @@
 Rules of the file:
 
 - The locator is read on at most every `refresh_ms`, and only if a request needs it.
-- Requests that come during a reading share it.
+- Requests that come during a reading share it. A reading that began after a request is enough for it, however short
+  `refresh_ms` is.
 - Without a fresh timeline there is no answer. An old one would hide segments that were deleted or copied since.
 - A store that is listed is listed at most every half minute, because each listing reads the whole bucket's names.
 """
@@ -47,7 +48,8 @@ class Timelines:
         self._took = took
         self._reading: asyncio.Task[None] | None = None
         self._read_s: float | None = None
-        self._failed: tuple[float, Refusal] | None = None
+        self._began_s = self._ended_s = float("-inf")
+        self._refusal: Refusal | None = None
 
     @property
     def age_s(self) -> float | None:
@@ -55,33 +57,35 @@ class Timelines:
         return None if self._read_s is None else self._clock() - self._read_s
 
     async def fresh(self) -> None:
-        """Return once the locator was read at most `refresh_ms` ago. Raises Refusal (503) if it cannot be read."""
-        while not self._is_fresh():
-            if self._failed is not None and self._clock() - self._failed[0] < self._pause_s:
-                raise self._failed[1].again()
+        """Return once the locator was read at most `refresh_ms` ago, or since the call.
+
+        Raises Refusal (503) if it cannot be read.
+        """
+        asked_s = self._clock()
+        # From its end on: a reading that takes longer than the pause would never be fresh else.
+        while self._began_s < asked_s and self._clock() - self._ended_s >= self._pause_s:
             if self._reading is None:
                 self._reading = asyncio.create_task(self._read())
             await asyncio.shield(self._reading)
-
-    def _is_fresh(self) -> bool:
-        return self._read_s is not None and self._clock() - self._read_s < self._pause_s
+        if self._refusal is not None:
+            raise self._refusal.again()
 
     async def _read(self) -> None:
-        began_s = self._clock()
+        began_s, refusal = self._clock(), None
         try:
             await self._workers.run(self._read_on)
         except (RemoteFetchError, KafkaException) as error:
             said = error.args[0].str() if isinstance(error, KafkaException) else str(error)
             text = f"the locations of segments cannot be read: {said}"
-            self._failed = self._clock(), Refusal(503, "METADATA_UNAVAILABLE", text, _RETRY_S)
-        except Refusal as refusal:
-            self._failed = self._clock(), refusal.again()
-        else:
-            # From its end on: a reading that takes longer than the pause would never be fresh else.
-            self._read_s, self._failed = self._clock(), None
-            self._took(self._read_s - began_s)
+            refusal = Refusal(503, "METADATA_UNAVAILABLE", text, _RETRY_S)
+        except Refusal as error:
+            refusal = error.again()
         finally:
             self._reading = None
+        self._began_s, self._ended_s, self._refusal = began_s, self._clock(), refusal
+        if refusal is None:
+            self._read_s = self._ended_s
+            self._took(self._ended_s - began_s)
 
     def _read_on(self) -> None:
         self._session.locator.partitions(None)

@@ -35,7 +35,9 @@ class Locator:
         return ()
 
 
-def run(test: Callable[[Timelines, Locator, Clock], Any], locator_name: str | None = None) -> None:
+def run(
+    test: Callable[[Timelines, Locator, Clock], Any], locator_name: str | None = None, *, refresh_ms: int = 1_000
+) -> None:
     """Run a test in an event loop, with a reading at most once a second."""
     locator, clock = Locator(), Clock()
     settings = SimpleNamespace(settings=SimpleNamespace(locator=locator_name))
@@ -43,7 +45,7 @@ def run(test: Callable[[Timelines, Locator, Clock], Any], locator_name: str | No
     workers = Workers(1, "metadata", 2)
 
     async def runs() -> None:
-        await test(Timelines(session, workers, refresh_ms=1_000, clock=clock), locator, clock)
+        await test(Timelines(session, workers, refresh_ms=refresh_ms, clock=clock), locator, clock)
 
     try:
         asyncio.run(runs())
@@ -107,6 +109,22 @@ def test_an_old_reading_is_no_answer_once_it_fails() -> None:
             await timelines.fresh()
 
     run(test)
+
+
+def test_without_a_pause_each_request_reads_once() -> None:
+    async def test(timelines: Timelines, locator: Locator, clock: Clock) -> None:
+        for readings in (1, 2, 3):
+            async with asyncio.timeout(20):
+                await timelines.fresh()
+            assert locator.readings == readings
+            clock.now_s += 0.001
+        locator.error = Unlocatable("away")
+        async with asyncio.timeout(20):
+            with pytest.raises(Refusal, match="away"):
+                await timelines.fresh()
+        assert locator.readings == 4
+
+    run(test, refresh_ms=0)
 
 
 def test_a_store_is_listed_less_often() -> None:
