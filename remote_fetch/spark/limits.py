@@ -103,8 +103,11 @@ def _key_of(low: Bound, high: Bound) -> str:
 
 
 def offsets_from(planner: Planner, opened: OpenPartition, at: int, end: Limit, rules: LimitRules) -> tuple[int, int]:
-    """As `offsets_of`, for a read that goes on at offset `at`. There is nothing to read if the end lies before it."""
-    first = _first(planner, opened, at, rules)
+    """As `offsets_of`, for a read that goes on at offset `at`. There is nothing to read if the end lies before it.
+
+    It never goes back: if the log ends before `at`, and that may pass, both offsets are `at`.
+    """
+    first = max(at, _first(planner, opened, at, rules))
     return first, max(first, _stop(planner, opened, _at(end, opened.partition), rules))
 
 

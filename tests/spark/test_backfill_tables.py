@@ -83,6 +83,28 @@ def test_it_goes_on_where_the_table_ends(tmp_path: Path, monkeypatch: pytest.Mon
     assert same(held(where), topic.rows())
 
 
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_log_that_ends_before_the_table_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_: str) -> None:
+    """A bucket that is behind for one partition. If that may pass, the table goes on where it ended, and not before."""
+    monkeypatch.setattr(backfill_job, "_run", run_here)
+    topic, where = Topic(tmp_path / "tier").grow(3), target(format_, tmp_path / "lake")
+    how: dict[str, Any] = {"compression": "zstd", **where}
+    backfill(NO_SPARK, "topic", options=options(topic), **how)
+    behind = Topic(tmp_path / "behind").grow(4)
+    for path in behind.directory.rglob("*"):
+        if path.is_file() and "-0-" in path.parent.name and path.name >= f"{20:020d}":
+            path.unlink()
+    with pytest.raises(OffsetOutOfRange, match="the log ends at offset 20, before 30"):
+        backfill(NO_SPARK, "topic", options=options(behind), **how)
+    done = backfill(NO_SPARK, "topic", options=options(behind, failOnDataLoss="false"), **how)
+    assert (done.ranges, done.starting_offsets) == (
+        {0: (30, 30), 1: (30, 40)},
+        '{"topic": {"0": 30, "1": 40}}',
+    )
+    assert backfill(NO_SPARK, "topic", options=options(topic.grow()), **how).ranges == {0: (30, 40), 1: (40, 40)}
+    assert same(held(where), topic.rows())
+
+
 def test_a_table_needs_no_job_id(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="job_id='mine'"):
         backfill(
