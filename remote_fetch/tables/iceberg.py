@@ -3,7 +3,8 @@
 Rules of the file:
 
 - Progress is in the summary of each snapshot that a job adds, and in a property of the table, which outlives snapshots.
-  If the table is rolled back, the summary of the snapshot it was rolled back to counts.
+  If the table is rolled back, the summary of the snapshot it was rolled back to counts. If all snapshots up to
+  that one are known, and none has a summary of the topic, the table has nothing of it, whatever the property says.
 - Files and progress are one commit, which the catalog takes only upon the snapshot that was seen. pyiceberg's own
   retries are turned off: they would put the same offsets behind those of another job.
 - Files have no field ids. Columns are found by the table's name mapping.
@@ -27,6 +28,8 @@ __all__ = ["IcebergTarget"]
 
 _PROGRESS = "remote-fetch.progress."
 _TRANSFORMS = {"day": "day", "hour": "hour"}
+_FIRST = 1
+"""The sequence number of a table's first snapshot. Without a parent may also be one whose parent expired."""
 _NAME = "catalog"
 """The option that names a catalog of pyiceberg's own configuration."""
 _UNNAMED = "lake"
@@ -114,6 +117,8 @@ class IcebergTarget:
             if told is not None:
                 return self._parsed(told)
             parent = snapshot.parent_snapshot_id
+            if parent is None and snapshot.sequence_number == _FIRST:
+                return None
             snapshot = None if parent is None else self._table.snapshot_by_id(parent)
         told = self._table.properties.get(key)
         return None if told is None else self._parsed(told)

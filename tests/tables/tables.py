@@ -29,12 +29,12 @@ COLUMNS = ["partition", "offset", "timestamp", "value"]
 class Topic:
     """A topic of two partitions in a directory, which grows by a segment of ten records in each."""
 
-    def __init__(self, directory: Path, topic_id: Uuid | None = None) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, topic_id: Uuid | None = None, name: str = "topic") -> None:
+        self.directory, self.name = directory, name
         directory.mkdir(parents=True, exist_ok=True)
         self._dice = random.Random(1)
         id_ = topic_id or Uuid(b"0123456789abcdef")
-        self._logs = [LogBuilder(partition=number, topic_id=id_) for number in (0, 1)]
+        self._logs = [LogBuilder(name, id_, number) for number in (0, 1)]
         self.segments = 0
 
     @property
@@ -57,7 +57,7 @@ class Topic:
 
     def rows(self, columns: list[str] = COLUMNS) -> pa.Table:
         """All its records."""
-        return read_arrow("topic", config=self.config, columns=columns).read_all().combine_chunks()
+        return read_arrow(self.name, config=self.config, columns=columns).read_all().combine_chunks()
 
 
 def target(format_: str, directory: Path) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def same(found: pa.Table, expected: pa.Table) -> bool:
 def export(topic: Topic, where: Mapping[str, Any], **more: Any) -> TableReport:
     """Export a topic in small tasks."""
     small = {"file_bytes": 400, "row_group_bytes": 300}
-    return export_topic("topic", config=topic.config, **{**small, **where, **more})
+    return export_topic(topic.name, config=topic.config, **{**small, **where, **more})
 
 
 def files_below(where: Mapping[str, Any]) -> set[str]:
