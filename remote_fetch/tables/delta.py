@@ -152,7 +152,7 @@ class DeltaTarget:
             raise self._refused("did not take the commit", error) from None
 
     def attempts_of(self, job_id: str) -> set[str]:
-        """As `Table.attempts_of`."""
+        """As `Table.attempts_of`. Known is the version that is seen."""
         paths: Any = pa.table(self._table.get_add_actions(flatten=True)).column("path")
         parts = (path.split("/") for path in paths.to_pylist())
         return {part[2] for part in parts if part[:2] == ["data", job_id]}

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import posixpath
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -157,16 +157,24 @@ class IcebergTarget:
             raise self._refused("did not take the commit", error) from None
 
     def attempts_of(self, job_id: str) -> set[str]:
-        """As `Table.attempts_of`."""
-        if self._table.current_snapshot() is None:
-            return set()
+        """As `Table.attempts_of`. All snapshots are known: a table that was rolled back has more than its history."""
         below = posixpath.join(self._table.location().rstrip("/"), "data", job_id, "")
-        paths: list[str] = self._table.inspect.data_files().column("file_path").to_pylist()
+        try:
+            paths = list(self._paths())
+        except Exception as error:
+            raise self._refused("does not tell which files it has", error) from None
         return {path[len(below) :].split("/")[0] for path in paths if path.startswith(below)}
 
     def close(self) -> None:
         """As `Table.close`. A SQL catalog has connections to its database."""
         self._catalog.close()
+
+    def _paths(self) -> Iterator[str]:
+        """The files of all snapshots."""
+        files = self._table.io
+        found = (manifest for snapshot in self._table.snapshots() for manifest in snapshot.manifests(files))
+        for manifest in {one.manifest_path: one for one in found}.values():
+            yield from (entry.data_file.file_path for entry in manifest.fetch_manifest_entry(files))
 
     def _make_namespace(self, name: str) -> None:
         """Make the namespace unless it is there. Raises the catalog's error."""

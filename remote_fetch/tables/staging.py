@@ -107,6 +107,10 @@ class Staging:
         if self._fs.exists(self.staging):  # in an object store a folder ends with its last file
             self._remove(self.staging)
 
+    def attempt_names(self) -> set[str]:
+        """The attempts that have a directory."""
+        return {posixpath.basename(name.rstrip("/")) for name in self._names_in(self.attempts)}
+
     def drop_attempts(self, kept: Collection[str]) -> None:
         """Remove the directories of all attempts but those in `kept`."""
         for name in self._names_in(self.attempts):

@@ -86,7 +86,7 @@ class Table(Protocol):
         """Add files, progress and missing columns. Raises TableChanged if the table is at another version."""
 
     def attempts_of(self, job_id: str) -> set[str]:
-        """The attempts of a job whose files are in the version that is seen."""
+        """The attempts of a job whose files are in a version that is known: the one that is seen, and maybe others."""
 
     def close(self) -> None:
         """Close what is open, such as a catalog's connections."""

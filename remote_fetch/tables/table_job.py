@@ -69,10 +69,10 @@ def run_table_job(table: Table, spec: JobSpec) -> TableReport:
                 raise
             # A job that another one has overtaken can never commit. A driver that runs the same job finds that, too.
             if job is not None and _moved(held, table.progress(topic), job.reads):
-                _drop(staging, table.attempts_of(job_id))
+                _drop(table, staging)
             continue
         if job.reads.offsets:  # else another driver may have found more, and be writing it
-            _drop(staging, {record.attempt for record in records})
+            _drop(table, staging, frozenset(record.attempt for record in records))
         return _report(table, job_id, records, run, began_s, job, held, notices)
     raise TableRefused(
         f"{table.name}: other jobs were first {_ROUNDS} times",
@@ -147,17 +147,16 @@ def _tidy_up(table: Table, held: Progress | None) -> list[str]:
         base = None if text is None else base_of(text)
         if base is None or all(ends.get(number, -1) == end for number, end in base.items()):
             continue
-        if held is not None and job_id == held.job:  # its commit is in, and its files are in this version
-            _drop(staging, table.attempts_of(job_id))
-        else:
-            staging.clean_up()
+        staging.clean_up()
+        if not staging.attempt_names() <= table.attempts_of(job_id):
             left.append(f"{table.name}: what is in no version of {staging.attempts} is left of a job that ended early")
     return left
 
 
-def _drop(staging: Staging, kept: set[str]) -> None:
-    """Remove what a job has left, but for the attempts in `kept`."""
-    staging.drop_attempts(kept)
+def _drop(table: Table, staging: Staging, kept: frozenset[str] = frozenset()) -> None:
+    """Remove what a job has left, but for the attempts in `kept`, and those of the table's versions."""
+    if not staging.attempt_names() <= kept:
+        staging.drop_attempts(kept | table.attempts_of(staging.job_id))
     staging.clean_up()
 
 

@@ -1,13 +1,15 @@
-"""Iceberg tables that are rolled back, or whose older snapshots expire: what they hold then, and which files stay."""
+"""Tables that are rolled back, compacted, or whose older versions expire: what they hold then, and which files stay."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pytest
 
 from remote_fetch.model import Uuid
+from remote_fetch.tables import table_job
 from tests.tables.tables import Topic, export, held, opened, same, target
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -55,6 +57,18 @@ def test_the_progress_of_the_snapshot_counts(where: dict[str, Any], topic: Topic
     assert same(held(where), topic.rows())
 
 
+def test_the_files_of_a_snapshot_stay(where: dict[str, Any], topic: Topic) -> None:
+    """After a rollback the same call is the same job again, and writes below the same folder."""
+    export(topic, where)
+    first = snapshot(where)
+    export(topic.grow(), where)
+    later = snapshot(where)
+    roll_back(where, first)
+    export(topic, where)
+    inner: Any = opened(where)
+    assert inner._table.scan(snapshot_id=later).to_arrow().num_rows == 60
+
+
 def test_a_rollback_to_before_a_topic(where: dict[str, Any], topic: Topic, other: Topic) -> None:
     export(other, where)
     first = snapshot(where)
@@ -76,3 +90,25 @@ def test_snapshots_that_expired(where: dict[str, Any], topic: Topic, other: Topi
     assert [one.parent_snapshot_id for one in inner._table.snapshots()] == [None]
     assert ends(where, topic) == {0: 20, 1: 20}
     assert export(topic, where).rows == 0
+
+
+def test_the_files_of_a_version_that_was_compacted_stay(
+    tmp_path: Path, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job was killed behind its commit. The newest version has none of its files when the next run begins."""
+
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    table = target("delta", tmp_path / "lake")
+    with monkeypatch.context() as patched:
+        patched.setattr(table_job, "_drop", dies)
+        with pytest.raises(KeyboardInterrupt):
+            export(topic, table)
+    lake = deltalake.DeltaTable(table["to"])
+    version = lake.version()
+    lake.optimize.compact()
+    done = export(topic, table)
+    assert (done.rows, opened(table).folder().jobs()) == (0, [])
+    assert "is left of a job that ended early" in "".join(done.cost.notices)
+    assert deltalake.DeltaTable(table["to"], version=version).to_pyarrow_table().num_rows == 40
