@@ -46,15 +46,15 @@ def dump_job(job: PlannedJob, fingerprint: str, base: Progress | None = None) ->
     return json.dumps({**head, "partitions": job.partitions, "base": _ends(base), "tasks": tasks})
 
 
-def base_of(text: str) -> dict[int, int] | None:
-    """The ends of `base` that `dump_job` was given, by partition, for all that the job reads. None: another text.
+def base_of(text: str, topic: str) -> dict[int, int] | None:
+    """The ends of `base` that `dump_job` was given, by partition, for all that the job reads.
 
-    A partition of which nothing was held has the end -1.
+    A partition of which nothing was held has the end -1. None: another text, or a job that reads another topic.
     """
     try:
         saved: Any = json.loads(text)
         reads, ends = Progress.load(saved["reads"]), saved["base"]
-        return {number: int(ends.get(str(number), -1)) for number in reads.ranges}
+        return {number: int(ends.get(str(number), -1)) for number in reads.ranges} if reads.topic == topic else None
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, CorruptSegment):
         return None
 

@@ -53,7 +53,7 @@ def run_table_job(table: Table, spec: JobSpec) -> TableReport:
         if table.refresh():
             table.check(spec.schema, spec.partition_by)
             held = table.progress(topic)
-            notices += _tidy_up(table, held)
+            notices += _tidy_up(table, topic, held)
         else:
             held, planned = None, spec.plan(None)  # a topic that is not there makes no table
             table.create(spec.schema, spec.partition_by)
@@ -133,8 +133,10 @@ def _moved(base: Progress | None, held: Progress | None, reads: Progress) -> boo
     return is_other or any(before.get(number) != now.get(number) for number in reads.ranges)
 
 
-def _tidy_up(table: Table, held: Progress | None) -> list[str]:
-    """Remove what ended jobs have left. A job has ended if the table moved on from the progress it was planned for.
+def _tidy_up(table: Table, topic: str, held: Progress | None) -> list[str]:
+    """Remove what ended jobs of a topic have left.
+
+    A job has ended if the table moved on from the progress it was planned for.
 
     Returns sentences on files that stay, because they may be part of an older version of the table.
     """
@@ -144,7 +146,7 @@ def _tidy_up(table: Table, held: Progress | None) -> list[str]:
     for job_id in folder.jobs():
         staging = folder.staging(job_id)
         text = staging.plan()
-        base = None if text is None else base_of(text)
+        base = None if text is None else base_of(text, topic)
         if base is None or all(ends.get(number, -1) == end for number, end in base.items()):
             continue
         staging.clean_up()

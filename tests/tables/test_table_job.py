@@ -370,6 +370,20 @@ def test_what_a_killed_job_leaves_when_others_go_on(
     assert f"{orphan.split('/')[1]} is left of a job that ended early" in said
 
 
+def test_a_killed_job_of_another_topic(
+    where: dict[str, Any], topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads the same partitions, by number. A run of this topic leaves it alone, and it resumes its tasks."""
+    other = Topic(tmp_path / "other", Uuid(b"another topic id"), "other").grow()
+    export(other, where)
+
+    die_before_the_commit(monkeypatch, topic, where)
+    assert export(other.grow(), where).cost.notices == ()
+    assert export(topic, where).tasks_run == 0
+    assert is_clean(where)
+    assert held(where).num_rows == 100
+
+
 def test_staged_files_that_housekeeping_removed(
     where: dict[str, Any], topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
