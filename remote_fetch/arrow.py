@@ -39,7 +39,7 @@ def read_arrow(
     start: UserBound = "earliest",
     end: UserBound = "latest",
     partitions: Iterable[int] | None = None,
-    isolation: str = "read_committed",
+    isolation: str | None = None,
     columns: Sequence[str] | None = None,
     value_format: str | None = None,
     key_format: str | None = None,
@@ -61,7 +61,7 @@ def read_arrow(
         end: Where to stop (exclusive), in the same forms. "latest" is the end of the tier. Under read_committed it is
             the remote stable offset: the first offset whose transaction may still be open at the end of the tier.
         partitions: Which partitions. None: all that have tiered segments.
-        isolation: "read_committed" or "read_uncommitted".
+        isolation: "read_committed" or "read_uncommitted". None: isolation.level of `config`, or read_committed.
         columns: Which columns, in which order. None: all but leaderEpoch and timestampMs.
         value_format: How values are encoded, as the configuration key value.format tells it. All but "raw" make a typed
             column of the same name (docs/howto/typed-values.md).
@@ -81,7 +81,7 @@ def read_arrow(
     """
     wanted = wanted_columns(columns)
     schema_for(wanted)
-    level = parse_isolation(isolation)
+    level = parse_isolation(isolation, config)
     settings = with_formats(config or {}, value_format, key_format)
     session = Session.open(settings, observer)
     try:

@@ -29,7 +29,7 @@ def export_topic(
     start: UserBound = "earliest",
     end: UserBound = TIER,
     partitions: Iterable[int] | None = None,
-    isolation: str = "read_committed",
+    isolation: str | None = None,
     columns: Sequence[str] | None = None,
     transform: Transform | None = None,
     partition_by: Sequence[str] = (),
@@ -74,7 +74,7 @@ def export_topic(
         RemoteFetchError: the errors of `read_arrow`.
         OSError: those of the target's filesystem.
     """
-    numbers, level = None if partitions is None else list(partitions), parse_isolation(isolation)
+    numbers, level = None if partitions is None else list(partitions), parse_isolation(isolation, config)
     bounds = ExportBounds(topic, start, end, numbers, level, log_start, allow_lost, file_bytes * 4, config or {})
     form = TableForm(columns, transform, partition_by, compression, file_bytes, row_group_bytes)
     return run_export(bounds, form, Destination(format, to, to_options), observer)

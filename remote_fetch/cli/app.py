@@ -3,17 +3,21 @@
 Rules of the file:
 
 - A user's mistake ends in one line on stderr, never in a stack trace.
-- A closed pipe is not an error.
+- A closed pipe is not an error. Output that cannot be written is one, also if Python still holds it in its buffer.
+- SIGTERM ends a command as Ctrl-C does, so that a member of a group commits, and a report is written.
 - Only the chosen command is loaded, so that help appears at once.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
+import signal
 import sys
-from collections.abc import Collection, Sequence
+import threading
+from collections.abc import Collection, Iterator, Sequence
 from importlib import import_module
 
 from remote_fetch.cli.parser import Parser
@@ -50,29 +54,71 @@ _MODULES = {"bounds": "bounds_table"}
 def run(argv: Sequence[str] | None = None) -> int:
     """Parse `argv` (default: the process's) and run the command. Returns the exit code."""
     try:
-        code = _run(sys.argv[1:] if argv is None else list(argv))
-        sys.stdout.flush()
+        with _ended_by_sigterm():
+            code = _outcome(sys.argv[1:] if argv is None else list(argv))
+    except SystemExit:  # argparse has printed a help
+        if (fault := _write_out()) is not None:
+            raise SystemExit(_failed(file_fault(fault))) from None
+        raise
+    fault = _write_out()
+    return code if code or fault is None else _failed(file_fault(fault))
+
+
+def _outcome(words: list[str]) -> int:
+    try:
+        return _run(words)
     except RemoteFetchError as error:
         return _failed(str(error))
     except BrokenPipeError:
         _give_up_output()  # the reader of the pipe has closed it
         return 0
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as error:
+        return _code_of(error)
     except OSError as error:
-        try:
-            sys.stdout.flush()  # print the records before the error, unless printing is the error
-        except OSError:
-            _give_up_output()
         return _failed(file_fault(error) if error.filename is None else f"{file_fault(error)}: {error.filename}")
     except Exception as error:
         if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
-            return 130  # some calls of confluent_kafka's AdminClient hand Ctrl-C on so
+            return _code_of(error.__cause__)  # some calls of confluent_kafka's AdminClient hand Ctrl-C on so
         said = _broker_says(error)
         if said is None:
             raise
         return _failed(said)
-    return code
+
+
+def _write_out() -> OSError | None:
+    """Write what Python holds of the output, and return the error of that. At exit Python would have its own code."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        _give_up_output()
+        return None if isinstance(error, BrokenPipeError) else error
+    return None
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM. All that ends in order for Ctrl-C does so for SIGTERM."""
+
+
+def _code_of(interrupt: KeyboardInterrupt) -> int:
+    return 128 + (signal.SIGTERM if isinstance(interrupt, _Terminated) else signal.SIGINT)
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Raise _Terminated for SIGTERM, unless the program around this has a handler of its own."""
+
+    def end(number: int, frame: object) -> None:
+        raise _Terminated
+
+    is_ours = threading.current_thread() is threading.main_thread()
+    if not is_ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _run(words: list[str]) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from remote_fetch.cli.options import partitions_from, topics_from
+from remote_fetch.cli.options import config_from, partitions_from, topics_from
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.prepare.arguments import parse_isolation
@@ -114,8 +114,8 @@ def _checked(bound: str, given: str, hint: str) -> str:
 
 
 def isolation_of(arguments: argparse.Namespace) -> IsolationLevel:
-    """The level of `--isolation`. Raises ConfigError."""
-    return parse_isolation(arguments.isolation, "--isolation")
+    """The level of `--isolation`, or of the configuration, or read_committed. Raises ConfigError."""
+    return parse_isolation(arguments.isolation, config_from(arguments), "--isolation")
 
 
 def _before_the_end(arguments: argparse.Namespace, session: Session, topic: str, count: int) -> Mapping[int, int]:

@@ -46,9 +46,7 @@ def add_parser(commands: Any, summary: str) -> None:
     parser.add_argument(
         "-t", dest="topic", metavar="TOPIC", action=Once, help="the topic (default: the first that is in the tier)"
     )
-    parser.add_argument(
-        "--isolation", default="read_committed", metavar="LEVEL", help="read_committed (default) or read_uncommitted"
-    )
+    parser.add_argument("--isolation", metavar="LEVEL", help="read_committed (default) or read_uncommitted")
     parser.add_argument(
         "--sample-bytes", type=int, default=_SAMPLE_BYTES, metavar="N",
         help="read about so many bytes of the tier each way (64 MiB)",

@@ -2,7 +2,7 @@
 
 Rules of the file:
 
-- What is printed is committed, and nothing else: records are taken in no larger number than `-c` leaves.
+- What is printed is committed, and nothing else: an offset is stored after its record has been written.
 - librdkafka's properties decide as in kcat: auto.offset.reset, enable.auto.commit and so on, by -X or -F.
 - `-o beginning` and `-o end` are auto.offset.reset. Another start belongs to a read without a group.
 """
@@ -30,6 +30,8 @@ __all__ = ["print_group"]
 
 _AT_ONCE = 500
 _POLL_S = 0.5
+_STORES = "enable.auto.offset.store"
+"""A user who sets it decides what is stored."""
 _RESETS = {"beginning": "earliest", "earliest": "earliest", "end": "latest", "latest": "latest"}
 
 
@@ -41,10 +43,11 @@ def print_group(arguments: argparse.Namespace, printer: Printer) -> int:
     typed = typed_rows(typed_settings, topics)
     consumer = RemoteConsumer(config)
     try:
-        member = _Member(consumer, topics, quiet=arguments.quiet, exits=arguments.exit)
+        stores = _STORES not in config_from(arguments)
+        member = _Member(consumer, topics, quiet=arguments.quiet, exits=arguments.exit, stores=stores)
         if arguments.count != 0:
-            for _ in print_records(arguments, member.batches(arguments.count), printer, typed):
-                pass
+            for count in print_records(arguments, member.batches(arguments.count), printer, typed):
+                member.printed(count)
     finally:
         consumer.close()
     return 0
@@ -61,6 +64,7 @@ def _group_config(arguments: argparse.Namespace, topics: Sequence[str]) -> dict[
             raise ConfigError(f"{option} and -G exclude each other: the group decides what is read", key=option)
     config = {
         "auto.offset.reset": "latest",
+        _STORES: "false",
         **config_from(arguments),
         "fetch.remote.enabled": "true",
         "group.id": arguments.group,
@@ -79,14 +83,22 @@ def _group_config(arguments: argparse.Namespace, topics: Sequence[str]) -> dict[
 
 
 class _Member:
-    """A member of the group, which reads batches. `exits`: until the ends of its partitions."""
+    """A member of the group, which reads batches.
 
-    def __init__(self, consumer: RemoteConsumer, topics: Sequence[str], *, quiet: bool, exits: bool) -> None:
+    - `exits`: until the ends of its partitions. A member without partitions waits for some, as that of kcat does.
+    - `stores`: the offsets of printed records are stored.
+    """
+
+    def __init__(
+        self, consumer: RemoteConsumer, topics: Sequence[str], *, quiet: bool, exits: bool, stores: bool
+    ) -> None:
         self._consumer = consumer
+        self._stores = stores
+        self._given: list[Any] = []
         self._is_quiet = quiet
         self._exits = exits
         self._ended: set[tuple[str, int]] = set()
-        self._assigned: set[tuple[str, int]] | None = None
+        self._assigned: set[tuple[str, int]] = set()
         consumer.subscribe(list(topics), on_assign=self._got, on_revoke=self._lost)
 
     def batches(self, most: int | None) -> Iterator[pa.RecordBatch]:
@@ -97,10 +109,18 @@ class _Member:
             records = [message for message in messages if not self._is_end(message)]
             if records:
                 left -= len(records)
+                self._given = records
                 yield batch_of_messages(records, ROW_COLUMNS)
 
+    def printed(self, count: int) -> None:
+        """Store the offsets of the first `count` records of the last batch."""
+        if self._stores:
+            last = {(message.topic(), message.partition()): message for message in self._given[:count]}
+            for message in last.values():
+                self._consumer.store_offsets(message)
+
     def _is_at_end(self) -> bool:
-        return self._exits and self._assigned is not None and self._assigned <= self._ended
+        return self._exits and bool(self._assigned) and self._assigned <= self._ended
 
     def _is_end(self, message: Any) -> bool:
         """Whether a message says that a partition ended. Raises KafkaException for an error."""
@@ -118,12 +138,12 @@ class _Member:
 
     def _got(self, _: Any, partitions: Iterable[Any]) -> None:
         places = {(each.topic, each.partition) for each in partitions}
-        self._assigned = (self._assigned or set()) | places
+        self._assigned |= places
         self._say("assigned", places)
 
     def _lost(self, _: Any, partitions: Iterable[Any]) -> None:
         places = {(each.topic, each.partition) for each in partitions}
-        self._assigned = (self._assigned or set()) - places
+        self._assigned -= places
         self._ended -= places
         self._say("revoked", places)
 

@@ -107,9 +107,7 @@ def add_range_options(
     wanted.add_argument(
         "--end", metavar="BOUND", help=f"where to stop (exclusive): {ends}, an offset or an ISO 8601 time"
     )
-    wanted.add_argument(
-        "--isolation", default="read_committed", metavar="LEVEL", help="read_committed (default) or read_uncommitted"
-    )
+    wanted.add_argument("--isolation", metavar="LEVEL", help="read_committed (default) or read_uncommitted")
     wanted.add_argument(
         "--log-start",
         type=int,

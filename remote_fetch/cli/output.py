@@ -86,13 +86,15 @@ def print_records(
     for batch in batches:
         wanted = batch.slice(0, min(left, batch.num_rows))
         shown, parsed = (wanted, None) if typed is None else typed.of(wanted)
+        fault = None
         try:
             lines = printer(shown, parsed)
         except UnprintableRow as error:
-            _write(printer(shown.slice(0, error.at), None), unbuffered=arguments.unbuffered)
-            raise error.error from None
+            lines, fault = printer(shown.slice(0, error.at), None), error.error
         _write(lines, unbuffered=arguments.unbuffered)
-        yield wanted.num_rows
+        yield len(lines)
+        if fault is not None:
+            raise fault
         left -= batch.num_rows
         if left <= 0:
             return

@@ -70,9 +70,7 @@ def add_parser(commands: Any, summary: str) -> None:
     parser.add_argument(
         "--journal", metavar="FILE", action=Once, help="the file of the job (default: TOPIC.restore.jsonl)"
     )
-    parser.add_argument(
-        "--isolation", default="read_committed", metavar="LEVEL", help="read_committed (default) or read_uncommitted"
-    )
+    parser.add_argument("--isolation", metavar="LEVEL", help="read_committed (default) or read_uncommitted")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done")
     parser.add_argument("--no-verify", action="store_true", help="do not compare both topics at the end")
     add_json_option(parser, "with the outcome")

@@ -25,23 +25,35 @@ __all__ = [
 ]
 
 
+_KEY = "isolation.level"
+
+
 def check_topic(topic: object) -> None:
     """Raise ConfigError if this is no name of a topic. None would stand for all topics."""
     if not isinstance(topic, str) or not topic:
         raise ConfigError(f"topic={topic!r}: give a topic's name", key="topic")
 
 
-def parse_isolation(value: object, option: str | None = None) -> IsolationLevel:
-    """Parse `isolation.level`, spelled as in Kafka. Raises ConfigError for any other value.
+def parse_isolation(value: object, config: object = None, option: str | None = None) -> IsolationLevel:
+    """The isolation level that `value` names, spelled as in Kafka. None: that of `config`, or read_committed.
 
-    The error names the `option` of the command line that has the value. None: the argument `isolation`.
+    A `config` that is no dict names none: `Config.parse` refuses it.
+
+    Raises ConfigError for any other value. The error names the key, or the `option` of the command line that has the
+    value. None: the argument `isolation`.
     """
-    try:
-        return IsolationLevel(str(value))
-    except ValueError:
+    if value is None:
+        named = config.get(_KEY) if isinstance(config, Mapping) else None
+        level = IsolationLevel.READ_COMMITTED.value if named is None else named
+        key, given = _KEY, f"{_KEY}={level}"
+    else:
+        level, key = value, option or "isolation"
         given = f"isolation={value!r}" if option is None else f"{option} {value}"
-        levels = " or ".join(level.value for level in IsolationLevel)
-        raise ConfigError(f"{given}: choose {levels}", key=option or "isolation") from None
+    try:
+        return IsolationLevel(str(level))
+    except ValueError:
+        levels = " or ".join(one.value for one in IsolationLevel)
+        raise ConfigError(f"{given}: choose {levels}", key=key) from None
 
 
 def parse_numbers(wanted: Iterable[int] | None) -> list[int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -225,6 +226,56 @@ def test_output_that_cannot_be_written(bucket: str, command: str, output: str, s
     assert failed.returncode == 1
     assert failed.stderr.splitlines()[-1] == said
     assert "Traceback" not in failed.stderr
+
+
+def buffering() -> dict[str, str]:
+    """The environment of a Python that keeps output in its buffer, as it does by default."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-V"], ["ls", "--help"]])
+def test_help_that_cannot_be_written(words: list[str]) -> None:
+    line = f"{shlex.join([*COMMAND, *words])} >/dev/full"
+    failed = subprocess.run(
+        line, shell=True, stderr=subprocess.PIPE, text=True, timeout=30, check=False, env=buffering()
+    )
+    assert (failed.returncode, failed.stderr) == (1, "remote-fetch: No space left on device\n")
+
+
+def patched(body: str, output: str) -> subprocess.CompletedProcess[str]:
+    """The process of a `ls` that is this function body. Its `output` is a redirection of a shell."""
+    program = (
+        "import os, signal, sys, time\n"
+        "from remote_fetch.cli import ls, main\n"
+        "from remote_fetch.errors import ConfigError\n"
+        f"def run(arguments):\n    {body}\n"
+        "ls._run = run\n"
+        "sys.argv = ['remote-fetch', 'ls']\n"
+        "sys.exit(main())\n"
+    )
+    line = f"{shlex.join([sys.executable, '-c', program])} {output}"
+    return subprocess.run(line, shell=True, capture_output=True, text=True, timeout=30, check=False, env=buffering())
+
+
+@pytest.mark.parametrize("output", [">/dev/full", "| true"])
+def test_an_error_while_python_holds_output_that_cannot_be_written(output: str) -> None:
+    """Python writes it at exit, with an exit code of its own."""
+    ended = patched("print('a line'); time.sleep(0.2); raise ConfigError('wrong')", output)
+    assert ended.stderr == "remote-fetch: wrong\n"
+    assert ended.returncode == (0 if output == "| true" else 1)
+
+
+def test_sigterm_ends_a_command_as_ctrl_c_does() -> None:
+    body = "\n    ".join(
+        [
+            "try:",
+            "    os.kill(os.getpid(), signal.SIGTERM); time.sleep(20)",
+            "finally:",
+            "    print('in order')",
+        ]
+    )
+    ended = patched(body, "")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (143, "in order\n", "")
 
 
 def test_errors_with_a_closed_stderr(bucket: str) -> None:

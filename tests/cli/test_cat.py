@@ -58,6 +58,9 @@ def test_isolation(run: Run, bucket: str) -> None:
     assert run(*argv).stdout == b"0 1 2 6 7 8 "
     assert run(*argv, "--isolation", "read_committed").stdout == b"0 1 2 6 7 8 "
     assert run(*argv, "--isolation", "read_uncommitted").stdout == b"0 1 2 3 4 6 7 8 "
+    as_in_kcat = ["-X", "isolation.level=read_uncommitted"]
+    assert run(*argv, *as_in_kcat).stdout == b"0 1 2 3 4 6 7 8 "
+    assert run(*argv, *as_in_kcat, "--isolation", "read_committed").stdout == b"0 1 2 6 7 8 "
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def test_defaults() -> None:
     assert config_from(arguments) == {}
     assert partitions_from(arguments) is None
     assert (arguments.topic, arguments.offsets, arguments.end, arguments.log_start) == (None, [], None, None)
-    assert arguments.isolation == "read_committed"
+    assert arguments.isolation is None
 
 
 def test_every_option_has_its_key() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_INVALID, Consumer, Producer, TopicPartition
 
 from remote_fetch.cli import main
 from tests.rig import topics
@@ -77,6 +78,40 @@ def test_a_group_goes_on_where_it_has_committed(
     assert capfdbinary.readouterr().out == b"4 5 6 7 8 9 "
     assert main(group) == 0
     assert capfdbinary.readouterr().out == b""
+
+
+def committed(rig: Rig, group: str, topic: str) -> int:
+    """The offset of partition 0 that a group has committed."""
+    consumer = Consumer({"bootstrap.servers": rig.bootstrap, "group.id": group, **QUIET})
+    try:
+        return int(consumer.committed([TopicPartition(topic, 0)], _TIMEOUT_S)[0].offset)
+    finally:
+        consumer.close()
+
+
+def test_a_group_commits_what_it_has_printed(
+    rig_43: Rig, new_topic: Callable[[str], str], capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """The fourth value is no number of 32 bits. Nothing can be written to a device that is full."""
+    name = new_topic("kcat-printed")
+    topics.create_topic(rig_43, name)
+    producer = Producer({"bootstrap.servers": rig_43.bootstrap, **QUIET})
+    for number in range(10):
+        producer.produce(name, value=b"odd" if number == 3 else number.to_bytes(4, "big"), partition=0)
+    producer.flush(_TIMEOUT_S)
+    topics.wait_tiered(rig_43, name)
+    options = ["-b", rig_43.bootstrap, "--url", str(rig_43.remote), "-X", "log_level=0", "-q", "-e", "-o", "beginning"]
+    assert main(["cat", "-G", f"{name}-a", *options, "-s", "value=i", name]) == 1
+    assert capfdbinary.readouterr().out == b"0\n1\n2\n"
+    assert committed(rig_43, f"{name}-a", name) == 3
+    command = [sys.executable, "-m", "remote_fetch", "cat", "-G", f"{name}-b", *options, "-f", "%o", name]
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run(command, stdout=full, timeout=_TIMEOUT_S, check=False)
+    assert ended.returncode == 1
+    assert committed(rig_43, f"{name}-b", name) == OFFSET_INVALID
+    assert main(["cat", "-G", f"{name}-c", *options, "-f", "%o ", "-X", "enable.auto.offset.store=true", name]) == 0
+    assert capfdbinary.readouterr().out == b"0 1 2 3 4 5 6 7 8 9 "
+    assert committed(rig_43, f"{name}-c", name) == 10
 
 
 def test_a_group_prints_avro_from_the_tier_and_from_the_broker(
