@@ -9,6 +9,8 @@ Rules of the file:
 - The commit's info repeats the progress for people.
 - Columns are added, and so are fields of structs. Fields of structs in lists and maps are not: deltalake's own engine
   cannot read the older files then.
+- A file has statistics of all the columns that the table's property names, or of none. Where statistics have some
+  columns, deltalake's reader takes each other column that the property does not leave out for one without any row.
 """
 
 from __future__ import annotations
@@ -39,6 +41,10 @@ _ID_PARTS = (0, 6, 12)
 _CALENDAR_MS = (-62_135_596_800_000, 253_402_300_800_000)
 """The years 1 to 9999 in milliseconds since 1970, the end exclusive."""
 _DERIVED = {"day": pa.date32(), "hour": pa.string()}
+_SKIPPING = "delta.dataSkippingStatsColumns"
+"""The property that names the columns of statistics, for readers and for all that write into the table later."""
+_SKIPPED_BY = ("partition", "offset", "timestamp")
+"""Its columns in a table that is made here: no row has null there, and most reads of a part are bounded by them."""
 
 
 class DeltaTarget:
@@ -78,6 +84,7 @@ class DeltaTarget:
                 schema=self._lib.Schema.from_arrow(whole),
                 mode="ignore",
                 partition_by=list(partition_by),
+                configuration=_skipping(schema, partition_by),
                 storage_options=self._storage or None,
             )
         except Exception as error:
@@ -183,15 +190,13 @@ class DeltaTarget:
             yield self._lib.Transaction(_app(total.topic, what), version)
 
     def _action(self, path: str, file: StagedFile, schema: pa.Schema) -> Any:
-        bounds = {name: file.bounds[name] for name in file.bounds}
-        least = {name: _shown(schema.field(name).type, low, up=False) for name, (low, _) in bounds.items()}
-        most = {name: _shown(schema.field(name).type, high, up=True) for name, (_, high) in bounds.items()}
-        known = [name for name in bounds if least[name] is not None and most[name] is not None]
-        stats = {
-            "numRecords": file.rows,
-            "minValues": {name: least[name] for name in known},
-            "maxValues": {name: most[name] for name in known},
-        }
+        stats: dict[str, Any] = {"numRecords": file.rows}
+        names = self._table.metadata().configuration.get(_SKIPPING, "").split(",")
+        if file.bounds.keys() >= set(names):
+            least = {name: _shown(schema.field(name).type, file.bounds[name][0], up=False) for name in names}
+            most = {name: _shown(schema.field(name).type, file.bounds[name][1], up=True) for name in names}
+            if None not in (*least.values(), *most.values()):
+                stats |= {"minValues": least, "maxValues": most, "nullCount": dict.fromkeys(names, 0)}
         values = directory_values(file.path)
         now_ms = int(time.time() * 1000)
         return self._lib.transaction.AddAction(path, file.size_bytes, values, now_ms, True, json.dumps(stats))
@@ -218,6 +223,14 @@ def _with_derived(schema: pa.Schema, partition_by: Sequence[str]) -> pa.Schema:
     """The schema with the columns `day` and `hour` that files are partitioned by."""
     more = [pa.field(name, _DERIVED[name]) for name in partition_by if name not in schema.names]
     return pa.schema([*schema, *more])
+
+
+def _skipping(schema: pa.Schema, partition_by: Sequence[str]) -> dict[str, str | None] | None:
+    """The property of a new table, which has statistics of those columns alone that each file has; None: of none."""
+    kinds = {one.name: one.type for one in schema if one.name in _SKIPPED_BY and one.name not in partition_by}
+    moments = (name for name, kind in kinds.items() if pa.types.is_timestamp(kind) and kind.tz is not None)
+    names = [*(name for name, kind in kinds.items() if pa.types.is_integer(kind)), *moments]
+    return {_SKIPPING: ",".join(names)} if names else None
 
 
 def _takes(known: pa.DataType, wanted: pa.DataType) -> bool:

@@ -27,7 +27,8 @@ _VERSION = 1
 class StagedFile:
     """A data file: its path relative to the target, its rows and its size.
 
-    `bounds` has [least, greatest] of columns of whole numbers, and of timestamps in their unit, if they are known.
+    `bounds` has [least, greatest] of columns without nulls, of whole numbers and of timestamps in their unit, if they
+    are known.
     """
 
     path: str

@@ -231,7 +231,10 @@ def _may_repeat(schema: pa.Schema) -> list[str]:
 
 
 def _bounds(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, tuple[int, int]]:
-    """The least and the greatest value of columns of whole numbers and timestamps, as the row groups tell them."""
+    """The least and the greatest value of columns of whole numbers and timestamps, as the row groups tell them.
+
+    Without columns that have nulls.
+    """
     found: dict[str, tuple[int, int]] = {}
     for at in range(footer.num_columns):
         name = footer.schema.column(at).path
@@ -243,7 +246,7 @@ def _bounds(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, tuple[int, 
             continue
         groups = [footer.row_group(number).column(at).statistics for number in range(footer.num_row_groups)]
         known: list[tuple[Any, Any]] = [
-            (one.min_raw, one.max_raw) for one in groups if one is not None and one.has_min_max
+            (one.min_raw, one.max_raw) for one in groups if one is not None and one.has_min_max and one.null_count == 0
         ]
         if known and len(known) == len(groups):
             found[name] = min(low for low, _ in known), max(high for _, high in known)
