@@ -5,14 +5,14 @@ Rules of the file:
 - Rows that wait for a row group are bounded in bytes, over all files together. So is the number of open files.
 - A row group is written when it is large enough, or when the bound is reached.
 - Directories are named as Hive and Spark name them, and their columns are left out of the files.
-- For a table whose format has the values elsewhere, files keep all columns and directories only keep rows apart.
+- For a table whose format has the values elsewhere, files keep all columns, and a file has rows of one partition alone.
 """
 
 from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -40,7 +40,10 @@ _CALENDAR_S = (-62_135_596_800, 253_402_300_800)
 """The years 1 to 9999 in seconds since 1970, the end exclusive."""
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
 """The characters that Spark escapes in the name of a directory."""
-_Key: TypeAlias = tuple[str, ...]
+_Key: TypeAlias = tuple[Any, ...]
+"""The rows of a file have it in common: the names of their directories, or, where the format has the values elsewhere,
+the values. There null is another partition than a text that would have the same directory.
+"""
 
 
 def check_compression(name: str, key: str = "compression") -> str:
@@ -173,7 +176,7 @@ class ParquetFiles:
         self._open.clear()
 
     def _parts(self, batch: pa.RecordBatch) -> Iterator[tuple[_Key, pa.RecordBatch]]:
-        """The rows of the batch by directory, without the columns that name the directory."""
+        """The rows of the batch by the key of their file, without the columns that name the directory."""
         rows = batch.select(self._schema.names)
         if not self._partition_by:
             yield (), rows
@@ -183,7 +186,7 @@ class ParquetFiles:
         distinct = keys.group_by(keys.column_names).aggregate([]).to_pylist()
         for found in distinct:
             values = list(found.values())
-            key = tuple(map(_directory, self._partition_by, values))
+            key = self._directories(values) if self._is_hive else tuple(values)
             if len(distinct) == 1:
                 yield key, rows
                 return
@@ -196,12 +199,16 @@ class ParquetFiles:
     def _begin(self, key: _Key) -> _OpenFile:
         if len(self._open) >= self._max_open:
             self._end(next(iter(self._open)))
-        path = "/".join([*key, f"{self._name}-{self._begun}.parquet"])
+        folders = key if self._is_hive else self._directories(key)
+        path = "/".join([*folders, f"{self._name}-{self._begun}.parquet"])
         self._begun += 1
         sink = self._create(path)
         footers: list[pq.FileMetaData] = []
         writer = pq.ParquetWriter(sink, self._schema, metadata_collector=footers, **self._how)
         return _OpenFile(path, sink, writer, footers)
+
+    def _directories(self, values: Iterable[Any]) -> tuple[str, ...]:
+        return tuple(map(_directory, self._partition_by, values))
 
     def _flush(self, file: _OpenFile) -> None:
         if file.pending:

@@ -110,6 +110,25 @@ def test_directories_of_odd_names(where: dict[str, Any], topic: Topic) -> None:
     assert is_clean(where)
 
 
+def test_null_is_a_partition_of_its_own(topic: Topic, tmp_path: Path) -> None:
+    """Also where null and a text would have one directory, by Hive's names."""
+    where = target("iceberg", tmp_path / "lake")
+    texts = ["", None, "__HIVE_DEFAULT_PARTITION__", "a"]
+
+    def named(batch: pa.RecordBatch) -> pa.RecordBatch:
+        offsets: Any = batch.column("offset").to_pylist()
+        return batch.append_column("name", pa.array([texts[at % 4] for at in offsets], pa.string()))
+
+    export(topic, where, transform=named, partition_by=["name"])
+    table: Any = opened(where)
+    every = held(where, ["partition", "offset", "name"])
+    assert every.num_rows == 60
+    for text in texts:
+        wanted = "name is null" if text is None else f"name = '{text}'"
+        found = table._table.scan(row_filter=wanted).to_arrow().column("name").to_pylist()
+        assert found == [one for one in every.column("name").to_pylist() if one == text], text
+
+
 def test_parts_of_a_topic(where: dict[str, Any], topic: Topic) -> None:
     done = export(topic, where, partitions=[1], start=5)
     assert json.loads(done.starting_offsets or "") == {"topic": {"0": -2, "1": 30}}
