@@ -81,8 +81,8 @@ class StreamDriver:
         is_latest = start is Edge.LATEST or (isinstance(start, Mapping) and Edge.LATEST in start.values())
         if is_latest and not self._has_begun:  # Spark asks once more when the first batch runs
             self._began_at = found
-        if self._target is not None:  # which Spark has fixed before; the log may have grown since
-            self._target = {at: max(end, found.get(at, end)) for at, end in self._target.items()}
+        if self._target is not None:  # which Spark has fixed before; the log and the topic may have grown since
+            self._target = found | {at: max(end, found.get(at, end)) for at, end in self._target.items()}
         return found
 
     def fix_target(self) -> None:

@@ -15,6 +15,8 @@ from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.reader import read_task
 from remote_fetch.spark.stream_driver import StreamDriver
 from remote_fetch.spark.stream_limits import Positions, parse_trigger_limits
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record
 from tests.scan.bucket import plain_log
 from tests.scan.sparse import SparseTier
 from tests.spark.buckets import COLUMNS, Row, bucket_alone, expected, rows_of, tier
@@ -168,6 +170,24 @@ def test_what_comes_between_the_target_and_the_beginning(tmp_path: Path, driver:
     assert at == {AT: built[1].metadata.end_offset + 1}
     for _ in range(2):
         assert stream.next_stop(at, is_limited=False) == at
+
+
+def test_a_partition_that_comes_between_the_target_and_the_beginning(tmp_path: Path, driver: Make) -> None:
+    """It belongs to the query from its first offset on, which this run does not pass."""
+    options = {"subscribe": "topic", **bucket_alone(tmp_path)}
+    logs = [LogBuilder(partition=number) for number in (0, 1)]
+    for log in logs:
+        log.append_batch([Record(n, n, b"k", b"v") for n in range(5)])
+        log.roll()
+    tier(tmp_path, logs[0].segments())
+    stream = driver(options)
+    stream.fix_target()
+    tier(tmp_path, logs[1].segments())
+    at, later = stream.initial(), ("topic", 1)
+    assert at == {AT: 0, later: 0}
+    end = stream.next_stop(at, is_limited=False)
+    assert end == {AT: 5, later: 0}
+    assert driver(options).next_stop(end, is_limited=False) == {AT: 5, later: 5}
 
 
 def test_a_query_waits_for_enough(bucket: dict[str, str], driver: Make) -> None:
