@@ -19,7 +19,7 @@ from remote_fetch.errors import ConfigError, OffsetOutOfRange, UnknownTopic
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Notice
 from remote_fetch.plan.ranges import PlanStep, plan_offsets
-from remote_fetch.prepare.bounds import Edge
+from remote_fetch.prepare.bounds import Edge, Timestamp
 from remote_fetch.prepare.planner import Planner, say_end
 from remote_fetch.prepare.subscribed import topic_name
 from remote_fetch.prepare.true_sizes import with_true_sizes
@@ -75,10 +75,13 @@ class StreamDriver:
         check_covered(start, {(one.topic, one.partition) for one in partitions}, "startingOffsets")
         found: Positions = {}
         planner = Planner(session, self._options.isolation)
+        is_latest = start is Edge.LATEST
         for opened in open_partitions(planner, partitions):
-            first, _ = offsets_of(planner, opened, start, Edge.LATEST, rules)
-            found[_place(opened.partition)] = first
-        is_latest = start is Edge.LATEST or (isinstance(start, Mapping) and Edge.LATEST in start.values())
+            at = _place(opened.partition)
+            found[at], _ = offsets_of(planner, opened, start, Edge.LATEST, rules)
+            limit = start[at] if isinstance(start, Mapping) else start
+            # A time that no record reaches is the end of the log, too.
+            is_latest |= limit is Edge.LATEST or (isinstance(limit, Timestamp) and found[at] == opened.end_offset)
         if is_latest and not self._has_begun:  # Spark asks once more when the first batch runs
             self._began_at = found
         if self._target is not None:  # which Spark has fixed before; the log and the topic may have grown since

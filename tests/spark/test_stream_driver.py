@@ -124,8 +124,15 @@ def test_the_first_batch_keeps_where_a_query_began(tmp_path: Path, driver: Make)
     options = {"subscribe": "topic", **bucket_alone(tmp_path)}
     tier(tmp_path, built[:1])
     began, end = built[1].metadata.start_offset, plain_log().next_offset
-    for start in ("latest", '{"topic": {"0": -1}}'):
-        stream = driver(options, startingOffsets=start)
+    never = str(2**53)
+    by_time = {"startingOffsetsByTimestampStrategy": "latest"}
+    for start in (
+        {"startingOffsets": "latest"},
+        {"startingOffsets": '{"topic": {"0": -1}}'},
+        {"startingTimestamp": never, **by_time},
+        {"startingOffsetsByTimestamp": f'{{"topic": {{"0": {never}}}}}', **by_time},
+    ):
+        stream = driver({**options, **start})
         at = stream.initial()
         tier(tmp_path, built)
         assert at == {AT: began}
@@ -136,6 +143,12 @@ def test_the_first_batch_keeps_where_a_query_began(tmp_path: Path, driver: Make)
                 path.unlink()
     stream = driver({**options, "startingOffsets": "earliest"})
     assert stream.next_stop(stream.initial(), is_limited=False) == {AT: began}
+
+
+def test_a_time_that_a_record_reaches_is_the_same_offset_again(bucket: dict[str, str], driver: Make) -> None:
+    """So the first batch has records, as Trigger.Once needs it."""
+    stream = driver(bucket, startingTimestamp="0", startingOffsetsByTimestampStrategy="latest")
+    assert stream.next_stop(stream.initial(), is_limited=False) == {AT: plain_log().next_offset}
 
 
 def test_spark_asks_twice_where_a_query_begins(tmp_path: Path, driver: Make) -> None:
