@@ -1,0 +1,43 @@
+"""The text of a library's error, as messages have it."""
+
+from __future__ import annotations
+
+import pytest
+
+from remote_fetch.tables.table import said
+
+SECRET = "hush-hush-hush"
+
+
+def test_the_text_is_one_short_line() -> None:
+    assert said(ValueError("no\n such\n\ntable"), {"type": "such"}) == "ValueError: no such table"
+    assert len(said(ValueError("x" * 5000), {})) == 600
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("token", "s3.secret-access-key", "gcs.oauth2.token", "adls.connection-string", "connection_string"),
+        *("header.Authorization", "delta.azure_storage_sas", "delta.proxy_url", "ssl.passphrase"),
+    ],
+)
+def test_an_option_that_may_be_secret(name: str) -> None:
+    assert said(ValueError(f"the store refuses {SECRET} today"), {name: SECRET}) == (
+        f"ValueError: the store refuses ({name}) today"
+    )
+
+
+@pytest.mark.parametrize("at", range(540, 600))
+def test_a_secret_where_the_text_is_cut(at: int) -> None:
+    assert "hush" not in said(ValueError("x" * at + " " * 20 + SECRET), {"token": SECRET})
+
+
+def test_a_secret_of_several_lines() -> None:
+    assert said(ValueError(f"got {SECRET}\n  {SECRET}."), {"key": f"{SECRET}\n  {SECRET}"}) == "ValueError: got (key)."
+
+
+def test_a_secret_that_is_a_part_of_another() -> None:
+    options = {"user.token": SECRET, "token": f"{SECRET}-abcd", "other.token": f"{SECRET}-abcd-more"}
+    assert said(ValueError(f"{SECRET}-abcd-more, {SECRET}-abcd, {SECRET}"), options) == (
+        "ValueError: (other.token), (token), (user.token)"
+    )
