@@ -199,7 +199,7 @@ class IcebergTarget:
         if warehouse is not None and not {"type", "uri"} & given.keys() and "://" not in warehouse:
             folder = os.path.abspath(warehouse)
             os.makedirs(folder, exist_ok=True)
-            given |= {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}"}
+            given |= {"type": "sql", "uri": _in_file(f"{folder}/catalog.db"), "warehouse": f"file://{folder}"}
             given.setdefault("py-io-impl", "pyiceberg.io.fsspec.FsspecFileIO")
             tries = _TRIES
         while True:
@@ -228,6 +228,15 @@ def _library() -> Any:
     except ModuleNotFoundError as error:
         raise MissingExtra(f"Iceberg tables need {error.name}", extra="iceberg") from None
     return pyiceberg
+
+
+def _in_file(path: str) -> str:
+    """The URI of a SQLite catalog. SQLAlchemy writes it, as it reads it: a path may have `?` or `%` in it."""
+    try:
+        from sqlalchemy import URL  # noqa: PLC0415 - of the extra; only SQL catalogs need it
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"Iceberg catalogs in a file need {error.name}", extra="iceberg") from None
+    return URL.create("sqlite", database=path).render_as_string()
 
 
 def _partition_field(name: str, schema: pa.Schema) -> tuple[str, str, str]:

@@ -24,7 +24,11 @@ __all__ = ["Addition", "Table", "TableChanged", "TableFolder", "said"]
 
 _JOBS = "_remote_fetch"
 """The folder of plans and records below a table. Readers and cleaners of tables pass over names with an underscore."""
-_SECRETS = ("credential", "key", "password", "secret", "token", "uri")
+_SECRETS = (
+    *("authorization", "connection", "credential", "key", "passphrase", "password"),
+    *("proxy", "sas", "secret", "token", "uri"),
+)
+"""Parts of the names of options whose values may be secret, or have a secret in them."""
 _MAX_SAID = 600
 
 
@@ -116,8 +120,12 @@ class TableFolder:
 
 def said(error: BaseException, options: Mapping[str, Any]) -> str:
     """The text of a library's error, in one line, without the values of options that may be secret."""
-    text = f"{type(error).__name__}: {' '.join(str(error).split())}"[:_MAX_SAID]
-    for name, value in options.items():
-        if any(part in name.lower() for part in _SECRETS) and len(str(value)) > 3:
-            text = text.replace(str(value), f"({name})")
-    return text
+    secrets = {
+        str(value): name
+        for name, value in options.items()
+        if any(part in name.lower() for part in _SECRETS) and len(str(value)) > 3
+    }
+    text = str(error)
+    for value in sorted(secrets, key=len, reverse=True):  # one may be a part of another
+        text = text.replace(value, f"({secrets[value]})")
+    return f"{type(error).__name__}: {' '.join(text.split())}"[:_MAX_SAID]

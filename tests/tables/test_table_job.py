@@ -478,6 +478,17 @@ def test_no_secret_in_a_message(tmp_path: Path) -> None:
     assert "hush" not in str(info.value)
 
 
+def test_warehouses_of_odd_names(tmp_path: Path) -> None:
+    """The catalog of each lies in it, and not in a directory of a similar name."""
+    topic, base = Topic(tmp_path / "tier").grow(), tmp_path / "lakes"
+    names = {"a b", "a%20b", "p?q", "50%", "ä#'"}
+    for name in sorted(names):
+        where = target("iceberg", base / name)
+        assert export(topic, where).rows == 20
+        assert same(held(where), topic.rows())
+    assert {path.parent.name for path in base.rglob("catalog.db")} == {path.name for path in base.iterdir()} == names
+
+
 def test_a_job_leaves_no_catalog_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither one that is done nor one that fails. pyiceberg keeps the connections of a SQL catalog in a pool."""
     seen: list[Any] = []
