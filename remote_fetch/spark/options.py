@@ -238,8 +238,8 @@ def _limit(given: Mapping[str, str], which: str) -> Limit | None:
     if text is not None:
         key = f"{which}Timestamp"
         try:
-            ms = int(text.strip())
-        except ValueError:
+            ms = _number(int(text.strip()))
+        except (TypeError, ValueError):
             raise ConfigError(f"Expected a single long value, got {text.strip()}", key=key) from None
         return _timestamp(ms, key)
     text = given.get(f"{which}offsetsbytimestamp")

@@ -94,6 +94,7 @@ def test_limits() -> None:
     assert limits(endingOffsetsByTimestamp=by_time, endingOffsets="earliest")[1] == {("t", 0): Timestamp(5)}
     assert limits(startingTimestamp=" 9 ", startingOffsetsByTimestamp="{", startingOffsets="latest")[0] == Timestamp(9)
     assert limits(endingTimestamp="9", endingOffsetsByTimestamp="{")[1] == Timestamp(9)
+    assert limits(endingTimestamp=str(2**63 - 1))[1] == Timestamp(2**63 - 1)
 
 
 def test_what_becomes_of_a_time_that_no_record_reaches() -> None:
@@ -130,6 +131,8 @@ def test_what_becomes_of_a_time_that_no_record_reaches() -> None:
         ({"endingTimestamp": "-1"}, "endingTimestamp has the negative timestamp -1"),
         ({"endingOffsetsByTimestamp": '{"t":{"0":-2}}'}, "endingOffsetsByTimestamp has the negative timestamp -2"),
         ({"startingTimestamp": "now"}, "Expected a single long value, got now"),
+        ({"startingTimestamp": str(2**63)}, f"Expected a single long value, got {2**63}"),
+        ({"endingTimestamp": "9" * 20}, f"Expected a single long value, got {'9' * 20}"),
         ({"startingOffsets": "first"}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got first'),
         ({"endingOffsets": '{"t":{"0":-3}}'}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got'),
         ({"endingOffsets": '{"t":{"x":3}}'}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got'),
