@@ -51,6 +51,7 @@ class DeltaTarget:
     """As `Table`. `url` is a directory, or a URL that both deltalake and fsspec know."""
 
     is_hive = True
+    unsigned_bits = 0
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         self.name = url if "://" in url else os.path.abspath(url)

@@ -47,6 +47,7 @@ class IcebergTarget:
     """
 
     is_hive = False
+    unsigned_bits = 16  # pyiceberg takes them for 32 bits with a sign
 
     def __init__(self, identifier: str, options: Mapping[str, Any] | None = None) -> None:
         self.name = identifier

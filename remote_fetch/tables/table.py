@@ -10,17 +10,18 @@ Rules of the file:
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from remote_fetch.errors import ConfigError
 from remote_fetch.tables.job_records import StagedFile, TaskRecord
 from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.staging import Staging
 
-__all__ = ["Addition", "Table", "TableChanged", "TableFolder", "said"]
+__all__ = ["Addition", "Table", "TableChanged", "TableFolder", "check_unsigned", "said"]
 
 _JOBS = "_remote_fetch"
 """The folder of plans and records below a table. Readers and cleaners of tables pass over names with an underscore."""
@@ -70,6 +71,8 @@ class Table(Protocol):
     """The name for messages and reports."""
     is_hive: bool
     """Whether files leave out the columns that they are partitioned by."""
+    unsigned_bits: int
+    """The widest unsigned numbers that columns may have, in bits. 0: none."""
 
     def refresh(self) -> bool:
         """Look at the newest version. Returns False if there is no such table."""
@@ -116,6 +119,28 @@ class TableFolder:
             return []
         names = (name.rstrip("/") for name in self._fs.ls(folder, detail=False))
         return sorted(posixpath.basename(name) for name in names if self._fs.find(name))
+
+
+def check_unsigned(table: Table, schema: pa.Schema) -> None:
+    """Raise ConfigError for a column of unsigned numbers, at any depth, that are too wide for the table's format."""
+    most = table.unsigned_bits
+    for column in schema:
+        if any(pa.types.is_unsigned_integer(one) and one.bit_width > most for one in _types(column.type)):
+            raise ConfigError(
+                f"the column {column.name!r} has the type {column.type}: the table {table.name} takes no unsigned "
+                f"numbers{f' of more than {most} bits' if most else ''}",
+                key="to",
+                hint="Cast them to signed numbers in the transform: to the next wider type, such as uint32 to int64",
+            )
+
+
+def _types(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """The type, and those inside of it."""
+    yield kind
+    if isinstance(kind, pa.DictionaryType):
+        yield from _types(kind.value_type)
+    for number in range(kind.num_fields):
+        yield from _types(kind.field(number).type)
 
 
 def said(error: BaseException, options: Mapping[str, Any]) -> str:

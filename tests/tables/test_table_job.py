@@ -169,6 +169,35 @@ def test_columns_that_do_not_fit(where: dict[str, Any], topic: Topic) -> None:
     assert files_below(where) == before
 
 
+UNSIGNED = [(pa.uint8(), False), (pa.uint16(), False), (pa.uint32(), True), (pa.uint64(), True)]
+
+
+@pytest.mark.parametrize(("kind", "is_wide"), UNSIGNED, ids=str)
+def test_unsigned_numbers(
+    where: dict[str, Any], topic: Topic, tmp_path: Path, kind: pa.DataType, is_wide: bool
+) -> None:
+    """Delta has none, and Iceberg those that fit into 32 bits with a sign. A refusal makes no table."""
+    values: Any = pa.array([2**kind.bit_width - 1], kind)
+
+    def greatest(batch: pa.RecordBatch) -> pa.RecordBatch:
+        inner = pa.array([values] * batch.num_rows, pa.list_(kind))
+        made = pa.StructArray.from_arrays([inner], ["inner"])
+        return batch.append_column("made", made)
+
+    if is_wide or where["format"] == "delta":
+        with pytest.raises(ConfigError, match=f"the column 'made' has the type .*{kind}.* takes no unsigned numbers"):
+            export(topic, where, transform=greatest)
+        assert not list(tmp_path.glob("lake/**/*.json"))
+        export(topic, where)
+        with pytest.raises(ConfigError, match="takes no unsigned numbers"):
+            export(topic.grow(), where, transform=greatest)
+        assert held(where).num_rows == 60
+    else:
+        export(topic, where, transform=greatest)
+        (found, *_) = held(where, ["partition", "offset", "made"]).column("made").to_pylist()
+        assert found == {"inner": values.to_pylist()}
+
+
 def test_a_topic_that_was_made_again(where: dict[str, Any], topic: Topic, tmp_path: Path) -> None:
     export(topic, where)
     other = Topic(tmp_path / "other", Uuid(b"another topic id")).grow(9)
