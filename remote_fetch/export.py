@@ -45,7 +45,8 @@ def export_topic(
     """Write a topic's records to Parquet files or into a table, in order of partition and offset, all or nothing.
 
     The rows, and the arguments that are not named here, are those of `read_arrow`. The same call again goes on where a
-    killed one ended. If all is done it does nothing, or, for a table, it adds what came since.
+    killed one ended, or plans again if what that had still to read is gone. If all is done it does nothing, or, for a
+    table, it adds what came since.
 
     Args:
         topic: A topic's name; NAME:ID if several topic ids share the name.

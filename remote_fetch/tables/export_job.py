@@ -26,7 +26,7 @@ from remote_fetch.observe import Observer, ReadPlanned
 from remote_fetch.prepare.arguments import check_topic
 from remote_fetch.prepare.subscribed import topic_name
 from remote_fetch.tables.directory_job import run_directory_job
-from remote_fetch.tables.export_plan import ExportBounds, plan_export
+from remote_fetch.tables.export_plan import LOSS_HINT, ExportBounds, plan_export
 from remote_fetch.tables.formats import TABLES, check_format, open_table
 from remote_fetch.tables.job import JobSpec
 from remote_fetch.tables.parquet_files import check_compression, check_partition_by
@@ -96,6 +96,7 @@ def _spec(bounds: ExportBounds, form: TableForm, observer: Observer) -> JobSpec:
     typed_schema = None if typed is None else typed_columns(typed, config, columns).schema
     schema = schema_of(columns, form.transform, typed_schema)
     check_partition_by(schema, form.partition_by)
+    passing = {"auto.offset.reset": "earliest"} if bounds.may_lose else {}
     return JobSpec(
         topic=bounds.topic,
         fingerprint=_fingerprint(bounds, columns, form.partition_by, schema, typed),
@@ -105,10 +106,11 @@ def _spec(bounds: ExportBounds, form: TableForm, observer: Observer) -> JobSpec:
         partition_by=tuple(form.partition_by),
         compression=lambda: compression,
         row_group_bytes=form.row_group_bytes,
-        reading=Reading(bounds.config, bounds.isolation, bounds.find),
+        reading=Reading({**bounds.config, **passing}, bounds.isolation, bounds.find),
         plan=partial(plan_export, bounds, observer=observer),
         run=partial(_run_here, observer),
         file_bytes=form.file_bytes,
+        loss_hint=LOSS_HINT,
         typed=typed,
     )
 

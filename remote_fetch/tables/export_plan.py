@@ -25,8 +25,9 @@ from remote_fetch.session.session import Session
 from remote_fetch.tables.planning import PlannedJob, check_same_topic, planned_job, tasks_of
 from remote_fetch.tables.progress import Progress
 
-__all__ = ["TIER", "ExportBounds", "plan_export"]
+__all__ = ["LOSS_HINT", "TIER", "ExportBounds", "plan_export"]
 
+LOSS_HINT = "They are lost. To go on behind them: allow_lost=True (--allow-lost)"
 TIER = "tier"
 """The end of an export at the end of the tier."""
 
@@ -127,14 +128,14 @@ class _Reads:
             return at, at  # the table holds all that is wanted, whatever became of the log since
         first = at
         if at < opened.first_offset:
-            lost = f"{where}: offsets {at} to {opened.first_offset - 1} were deleted before they came into the table"
+            lost = f"{where}: offsets {at} to {opened.first_offset - 1} were deleted before they were exported"
             if not self._bounds.may_lose:
                 raise OffsetOutOfRange(
                     lost,
                     topic=partition.topic,
                     partition=partition.partition,
                     offset=at,
-                    hint="They are lost. To go on behind them: allow_lost=True (--allow-lost)",
+                    hint=LOSS_HINT,
                 )
             self._session.observe(Notice(lost, is_warning=True))
             first = opened.first_offset

@@ -91,12 +91,19 @@ def saved_or_planned(
 ) -> tuple[str, PlannedJob]:
     """The fingerprint and the tasks of a job: those saved when it was begun, or else planned now and saved.
 
-    `planned` is the plan, if there is one already. Records of another plan's tasks do not count for these.
+    If a task that is still to run is outdated, the job is planned again, from where it began: offsets that were deleted
+    since are lost, and the plan tells so. `planned` is the plan, if there is one already. Records of another plan's
+    tasks do not count for these.
     """
     saved = staging.plan()
-    if saved is not None:
-        return load_job(saved, spec.reading, staging.staging)
-    job = planned or spec.plan(held)
+    if saved is None:
+        job = planned or spec.plan(held)
+    else:
+        fingerprint, begun = load_job(saved, spec.reading, staging.staging)
+        if fingerprint != spec.fingerprint or begun.outdated <= staging.of_plan(begun.key).finished():
+            return fingerprint, begun
+        job = spec.plan(begun.begun)
+        staging.clean_up()
     if job.reads.offsets:
         staging.keep_plan(dump_job(job, spec.fingerprint, held))
     return spec.fingerprint, job

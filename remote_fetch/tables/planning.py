@@ -30,13 +30,20 @@ class PlannedJob:
     """The tasks of a job. `reads` has the offsets of all of them, `partitions` the topic's partitions.
 
     `fallbacks` counts, by reason, the stretches that planning left to the brokers because it failed to find them in the
-    store. A plan that was saved does not tell them.
+    store. A plan that was saved does not tell them. `outdated` has the numbers of the tasks of a saved plan that cannot
+    be read any more as they are, and could be if they were planned again.
     """
 
     tasks: tuple[Task, ...]
     reads: Progress
     partitions: tuple[int, ...]
     fallbacks: Mapping[str, int] = field(default_factory=dict)
+    outdated: frozenset[int] = frozenset()
+
+    @property
+    def begun(self) -> Progress:
+        """The progress of a target for which the job begins where it does."""
+        return replace(self.reads, ranges={number: (first, first) for number, (first, _) in self.reads.ranges.items()})
 
     @property
     def key(self) -> str:

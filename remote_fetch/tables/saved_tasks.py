@@ -3,23 +3,25 @@
 Rules of the file:
 
 - Saved are the bytes and offsets that each task reads.
-- Everything else is looked up again, as it may have changed: segments are deleted, the log start moves.
+- Everything else is looked up again, as it may have changed: segments are deleted, the log start moves. So a task
+  may be outdated.
 - A share of a topic that was deleted and created again is refused.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from remote_fetch.errors import CorruptSegment, TopicRecreated, UnsupportedFormat
-from remote_fetch.model import IsolationLevel, TopicIdPartition
+from remote_fetch.model import IsolationLevel, RemoteLogSegmentId, TopicIdPartition
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
 from remote_fetch.plan.saved import dump_plan, load_plan
 from remote_fetch.plan.shares import Share
 from remote_fetch.prepare.planner import Planner
+from remote_fetch.prepare.view import OpenPartition
 from remote_fetch.session.session import Session
 from remote_fetch.tables.planning import PlannedJob, divided, open_partitions
 from remote_fetch.tables.progress import Progress
@@ -82,20 +84,45 @@ def load_job(text: str, reading: Reading, place: str) -> tuple[str, PlannedJob]:
         partitions = tuple(map(int, saved["partitions"]))
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise CorruptSegment(f"not a saved-tasks file: {type(error).__name__}: {error}") from None
-    tasks = tuple(_packed(plans, reading)) if plans else ()
-    return fingerprint, PlannedJob(tasks, reads, partitions)
+    packed = tuple(_packed(plans, reading)) if plans else ()
+    outdated = frozenset(number for number, (_, is_outdated) in enumerate(packed) if is_outdated)
+    return fingerprint, PlannedJob(tuple(task for task, _ in packed), reads, partitions, outdated=outdated)
 
 
-def _packed(plans: Sequence[tuple[tuple[PlanStep, ...], int]], reading: Reading) -> Iterable[Task]:
+def _packed(plans: Sequence[tuple[tuple[PlanStep, ...], int]], reading: Reading) -> Iterable[tuple[Task, bool]]:
+    """Each task, and whether it is outdated."""
     with Session.open(reading.config) as session:
         planner = Planner(session, reading.isolation)
         found = open_partitions(planner, reading.find(session))
         stored = {_partition(step) for steps, _ in plans for step in steps if isinstance(step, SegmentSlice)}
         opened = [divided(one, takes_store=one.partition in stored) for one in found]
         numbers = {one.partition: number for number, one in enumerate(opened)}
+        has_broker = session.fallback.reader is not None
+        known = {segment.segment_id for one in opened for segment in one.timeline.segments}
         for steps, size_bytes in plans:
             numbered = tuple((_number(numbers, _partition(step)), step) for step in steps)
-            yield pack(Share(numbered, size_bytes), opened, session.locator.end_is_inferred)
+            is_outdated = session.stepwise is None and any(
+                _is_gone(step, known) and _is_outdated(opened[number], step, has_broker) for number, step in numbered
+            )
+            yield pack(Share(numbered, size_bytes), opened, session.locator.end_is_inferred), is_outdated
+
+
+def _is_gone(step: PlanStep, known: Collection[RemoteLogSegmentId]) -> bool:
+    return isinstance(step, SegmentSlice) and step.segment.segment_id not in known
+
+
+def _is_outdated(opened: OpenPartition, step: PlanStep, has_broker: bool) -> bool:
+    """Whether a slice cannot be read any more, because its segment is gone.
+
+    A slice between offsets is read from another copy, and one that was cut at bytes is not. If the offsets are gone
+    too, a broker tells so, and the task decides. A bucket alone does not tell.
+    """
+    is_cut = isinstance(step, SegmentSlice) and step.is_cut
+    if opened.unread is not None:
+        return False
+    if has_broker:
+        return is_cut and step.last_offset >= opened.first_offset
+    return is_cut or step.first_offset < opened.first_offset
 
 
 def _partition(step: PlanStep) -> TopicIdPartition:

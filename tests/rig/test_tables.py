@@ -71,7 +71,7 @@ def test_runs_while_the_topic_grows_is_cut_and_made_again(
     topics.produce(rig_43, topic, 40, seed=21)
     (end,) = json.loads(in_the_tail.starting_offsets or "")[topic].values()
     topics.delete_records(rig_43, topic, 0, end + 10)
-    with pytest.raises(OffsetOutOfRange, match=f"offsets {end} to {end + 9} were deleted before they came"):
+    with pytest.raises(OffsetOutOfRange, match=f"offsets {end} to {end + 9} were deleted before they were exported"):
         run(end="latest")
     assert run(end="latest", allow_lost=True).rows == 30
     after = shown(held(where, COLUMNS))

@@ -209,7 +209,7 @@ def test_a_topic_that_was_made_again(where: dict[str, Any], topic: Topic, tmp_pa
 def test_what_was_deleted_before_it_came_in(where: dict[str, Any], topic: Topic) -> None:
     export(topic, where)
     topic.grow(2)
-    with pytest.raises(OffsetOutOfRange, match="offsets 30 to 34 were deleted before they came into the table") as info:
+    with pytest.raises(OffsetOutOfRange, match="offsets 30 to 34 were deleted before they were exported") as info:
         export(topic, where, log_start=35)
     assert "--allow-lost" in str(info.value)
     assert same(held(where), topic.rows().filter(pc.field("offset") < 30))

@@ -1,0 +1,121 @@
+"""Jobs that were killed, and whose objects were deleted or replaced before they are resumed."""
+
+from __future__ import annotations
+
+import base64
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from remote_fetch import export_topic
+from remote_fetch.errors import OffsetOutOfRange
+from remote_fetch.model import IsolationLevel
+from remote_fetch.plan.ranges import PlanStep, SegmentSlice
+from remote_fetch.tables.export_job import TableForm, _spec
+from remote_fetch.tables.export_plan import ExportBounds, plan_export
+from remote_fetch.tables.saved_tasks import _is_outdated
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record
+from remote_fetch.testing.stores import write_kafka_local
+from tests.tables.tables import FORMATS, Topic, export, target
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+@pytest.fixture(params=[*FORMATS, "parquet"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    """A target of each format that is not there yet."""
+    if request.param == "parquet":
+        return {"format": "parquet", "to": str(tmp_path / "out")}
+    return target(request.param, tmp_path / "lake")
+
+
+@pytest.fixture
+def topic(tmp_path: Path) -> Topic:
+    """A topic that makes three tasks. The first one reads partition 0, and the others partition 1 too."""
+    return Topic(tmp_path / "tier").grow(4)
+
+
+def dying(dies: Callable[[pa.RecordBatch], bool]) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """A transform that ends the process at a batch."""
+
+    def transform(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if dies(batch):
+            raise KeyboardInterrupt
+        return batch
+
+    return transform
+
+
+def killed_in_partition_1(topic: Topic, where: dict[str, Any]) -> None:
+    """An export that ends behind its first task."""
+    with pytest.raises(KeyboardInterrupt):
+        export(topic, where, transform=dying(lambda batch: 1 in batch.column("partition").to_pylist()))
+
+
+def delete(topic: Topic, partition: int, below: int) -> None:
+    """Delete the segments of a partition that begin before an offset, as retention does it."""
+    for path in topic.directory.rglob("*"):
+        if path.is_file() and f"-{partition}-" in path.parent.name and int(path.name[:20]) < below:
+            path.unlink()
+
+
+def test_what_was_deleted_is_lost_if_that_may_pass(where: dict[str, Any], topic: Topic) -> None:
+    killed_in_partition_1(topic, where)
+    delete(topic, 1, 10)
+    for _ in range(2):
+        with pytest.raises(OffsetOutOfRange, match=r"topic-1: offsets 0 to 9 were deleted before .*--allow-lost"):
+            export(topic, where)
+    done = export(topic, where, allow_lost=True)
+    assert (done.ranges, done.rows, done.tasks_run) == ({0: (0, 40), 1: (10, 40)}, 70, done.tasks)
+    assert export(topic, where).tasks_run == 0
+
+
+def test_what_a_finished_task_has_read_may_be_deleted(where: dict[str, Any], topic: Topic) -> None:
+    killed_in_partition_1(topic, where)
+    delete(topic, 0, 30)
+    done = export(topic, where)
+    assert (done.ranges, done.rows, done.tasks_run) == ({0: (0, 40), 1: (0, 40)}, 80, 2)
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_segment_that_was_cut(where: dict[str, Any], tmp_path: Path, is_replaced: bool) -> None:
+    """Its parts are those of one object. If there is another one, it is planned again."""
+    dice, log = random.Random(1), LogBuilder()
+    for _ in range(100):
+        log.append_batch([Record(delta, 0, b"k", dice.randbytes(200)) for delta in range(5)])
+    log.roll()
+    write_kafka_local(tmp_path, log.segments())
+    how: dict[str, Any] = {"config": {"remote.storage.url": str(tmp_path)}, "row_group_bytes": 3000, **where}
+    with pytest.raises(KeyboardInterrupt):
+        export_topic("topic", file_bytes=8000, transform=dying(lambda b: 400 in b.column("offset").to_pylist()), **how)
+    if is_replaced:
+        other = base64.urlsafe_b64encode(b"another segment!").decode().rstrip("=")
+        for path in list(tmp_path.rglob("00000000000000000000-*")):  # uploaded by another leader
+            path.rename(path.with_name(path.name[:21] + other + path.name[43:]))
+    done = export_topic("topic", file_bytes=8000, **how)
+    assert (done.rows, done.tasks_run == done.tasks) == (500, is_replaced)
+
+
+def test_with_a_broker_the_task_decides(topic: Topic) -> None:
+    """A broker tells that offsets were deleted. Outdated is a slice that was cut, and whose offsets are there."""
+    level = IsolationLevel.READ_UNCOMMITTED
+    bounds = ExportBounds("topic", "earliest", "tier", [0], level, None, False, 1 << 20, topic.config)
+    part = plan_export(bounds, None).tasks[0].parts[0]
+    opened, step = replace(part.opened, start_offset=5), part.steps[0]
+    assert isinstance(step, SegmentSlice)
+
+    def outdated(step: PlanStep, has_broker: bool) -> bool:
+        return _is_outdated(opened, step, has_broker)
+
+    cut, gone = replace(step, is_cut=True), replace(step, is_cut=True, last_offset=4)
+    assert [outdated(one, True) for one in (step, cut, gone)] == [False, True, False]
+    assert [outdated(one, False) for one in (step, cut, gone)] == [True, True, True]
+    form = TableForm(None, None, (), "zstd", 1, 1)
+    loses = [_spec(replace(bounds, may_lose=may), form, print).config.get("auto.offset.reset") for may in (True, False)]
+    assert loses == ["earliest", None]
