@@ -188,6 +188,35 @@ def test_other_arguments_for_a_target_that_is_taken(tmp_path: Path) -> None:
         export_topic("codcs", to=str(tmp_path / "other"), config=config())
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_symbolic_link_as_the_target(tmp_path: Path, is_there: bool) -> None:
+    """Its directory is empty, or not there yet. Files are staged beside that."""
+    real, link = tmp_path / "disk" / "out", tmp_path / "lake"
+    real.parent.mkdir()
+    if is_there:
+        real.mkdir()
+    link.symlink_to(real)
+    for run in (True, False):
+        done = export_topic("codecs", to=str(link), config=config())
+        assert (done.tasks_run > 0) is run
+    assert found(real).num_rows == done.rows > 0
+    assert [one.name for one in real.parent.iterdir()] == ["out"]
+    assert link.is_symlink()
+
+
+def test_a_mount_point_as_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is empty, and no rename replaces it. A job that is done may have become one since."""
+    monkeypatch.setattr("os.path.ismount", lambda path: Path(path) == tmp_path / "out")
+    to = str(tmp_path / "out")
+    with pytest.raises(ConfigError, match=f"{to} is a mount point.* Name a directory in it, as {to}/orders"):
+        export_topic("codecs", to=to, config=config())
+    assert list(tmp_path.iterdir()) == []
+    with monkeypatch.context() as patched:
+        patched.setattr("os.path.ismount", lambda path: False)
+        export_topic("codecs", to=to, config=config())
+    assert export_topic("codecs", to=to, config=config()).tasks_run == 0
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     to = tmp_path / "out"
     words = ["export", "--url", Tier(SETS[0]).url, "-t", "codecs", "--to", str(to), "--columns", "partition,offset"]

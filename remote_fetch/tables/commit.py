@@ -30,6 +30,7 @@ __all__ = [
     "ObjectStoreCommit",
     "Placement",
     "choose_commit",
+    "is_local",
     "size_bytes_of",
 ]
 
@@ -154,7 +155,12 @@ def choose_commit(filesystem: Any) -> CommitStrategy:
     """The strategy for an fsspec filesystem, by its protocols."""
     if is_object_store(filesystem):
         return ObjectStoreCommit(filesystem)
-    return LocalCommit(filesystem) if protocols_of(filesystem) & _LOCAL else MovingCommit(filesystem)
+    return LocalCommit(filesystem) if is_local(filesystem) else MovingCommit(filesystem)
+
+
+def is_local(filesystem: Any) -> bool:
+    """Whether it is the filesystem of this machine, in which a directory can be renamed."""
+    return bool(protocols_of(filesystem) & _LOCAL)
 
 
 def size_bytes_of(filesystem: Any, name: str) -> int | None:

@@ -49,7 +49,7 @@ def run_directory_job(target: Target, url: str, spec: JobSpec) -> TableReport:
 def _finished(target: Target, url: str) -> Committed | None:
     """The manifest of the job if it is done; finishes a commit that was begun. None if tasks are still to run.
 
-    Raises ConfigError for a target that holds another job or other files.
+    Raises ConfigError for a target that holds another job or other files, and for a mount point.
     """
     done = target.committed()
     if done is not None:
@@ -71,6 +71,12 @@ def _finished(target: Target, url: str) -> Committed | None:
             f"{url} is not empty, and was not written by backfill() or export",
             key="to",
             hint="A target belongs to one job: choose another",
+        )
+    if target.is_mount_point():
+        raise ConfigError(
+            f"{url} is a mount point: a rename cannot put the files in place there",
+            key="to",
+            hint=f"Name a directory in it, as {url.rstrip('/')}/orders",
         )
     return None
 

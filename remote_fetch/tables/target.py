@@ -3,20 +3,22 @@
 Rules of the file:
 
 - A target belongs to one job.
-- Tasks write to a staging directory that is named after the job, where readers of the target do not look.
+- Tasks write to a staging directory that is named after the job, where readers of the target do not look. If the target
+  is a symbolic link, it lies beside the directory that the link leads to: a rename does not leave a disk.
 - The commit begins with a manifest in the staging directory. From then on it can only be finished.
 - The commit ends with the manifest in the target (see `commit`); then the staging directory is removed.
 """
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Mapping
 from typing import Any
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.session.filesystems import is_object_store, open_filesystem
-from remote_fetch.tables.commit import MANIFEST, Placement
+from remote_fetch.tables.commit import MANIFEST, Placement, is_local
 from remote_fetch.tables.job_records import Committed
 from remote_fetch.tables.staging import Staging
 
@@ -33,7 +35,8 @@ class Target(Staging):
     def __init__(self, url: str, job_id: str, options: Mapping[str, Any] | None = None) -> None:
         self._arguments = (url, job_id, dict(options or {}))
         fs, path = open_filesystem(url, self._arguments[2], key="to")
-        self.path = path.rstrip("/")
+        self._is_local = is_local(fs)
+        self.path = os.path.realpath(path) if self._is_local else path.rstrip("/")
         parent, name = posixpath.split(self.path)
         if not name or (not parent and is_object_store(fs)):
             raise ConfigError(f"to={url}: name a directory in it", key="to", hint=f"As {url.rstrip('/')}/orders")
@@ -60,6 +63,10 @@ class Target(Staging):
     def is_free(self) -> bool:
         """Whether the target is absent or empty."""
         return not (self._fs.exists(self.path) and self._fs.ls(self.path, detail=False))
+
+    def is_mount_point(self) -> bool:
+        """Whether a disk is mounted at the target: no directory can be put in its place."""
+        return self._is_local and os.path.ismount(self.path)
 
     def commit(self, committed: Committed) -> None:
         """Put the files of the records in place, and then the manifest. If it fails anywhere, call it again."""
