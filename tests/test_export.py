@@ -217,6 +217,20 @@ def test_a_mount_point_as_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert export_topic("codecs", to=to, config=config()).tasks_run == 0
 
 
+def test_records_of_another_release(tmp_path: Path) -> None:
+    """A newer one has another counter, and an older one lacks some. The same call again does nothing with both."""
+    how: dict[str, Any] = {"to": str(tmp_path / "out"), "config": config()}
+    done = export_topic("codecs", **how)
+    manifest = tmp_path / "out" / MANIFEST
+    saved = json.loads(manifest.read_text())
+    for record in saved["records"]:
+        record["cost"]["newer"] = 3
+        del record["cost"]["notices"], record["cost"]["sizes"]
+    manifest.write_text(json.dumps(saved))
+    again = export_topic("codecs", **how)
+    assert (again.tasks_run, again.cost.records) == (0, done.cost.records)
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     to = tmp_path / "out"
     words = ["export", "--url", Tier(SETS[0]).url, "-t", "codecs", "--to", str(to), "--columns", "partition,offset"]

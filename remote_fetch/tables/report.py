@@ -6,7 +6,7 @@ Rules of the file: pure, and no I/O.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any
 
@@ -97,7 +97,7 @@ def report_of(
     `notices` and `fallbacks` are those of planning, and come on top of those of the records.
     """
     files = [file for record in records for file in record.files]
-    costs = (Report(**{**record.cost, "notices": tuple(record.cost["notices"])}) for record in records)
+    costs = (_cost(record.cost) for record in records)
     return TableReport(
         job_id,
         to,
@@ -111,3 +111,9 @@ def report_of(
         {} if added is None else added.ranges,
         None if held is None else starting_offsets(held, partitions),
     )
+
+
+def _cost(saved: Mapping[str, Any]) -> Report:
+    """The `Report` of a record. A newer release may have saved more counters, and an older one fewer."""
+    known = {one.name: saved[one.name] for one in fields(Report) if one.name in saved}
+    return Report(**{**known, "notices": tuple(known.get("notices", ()))})
