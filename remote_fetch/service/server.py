@@ -4,7 +4,8 @@ Rules of the file:
 
 - Without TLS the service listens on loopback alone, unless its owner says that a proxy in front has the TLS.
 - SIGTERM and SIGINT end it: no new connection, requests under way end within `shutdown_timeout_s`, then the session
-  is closed. SIGHUP reads the certificate's files again, for new connections.
+  is closed. So they do as soon as `say` has the URL. SIGHUP reads the certificate's files again, for new
+  connections.
 - No line of a log has a query or a header. uvicorn's own access log has queries, so it is off.
 """
 
@@ -51,9 +52,10 @@ def run(service: Service, settings: ServiceSettings, say: Callable[[str], None])
         context = config.ssl
         scheme = "http" if context is None else "https"
         host, port = listener.getsockname()[:2]
-        with _signals(context, settings.tls):
+        server = uvicorn.Server(config)
+        with _signals(server, context, settings.tls):
             say(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}")
-            uvicorn.Server(config).run(sockets=[listener])
+            server.run(sockets=[listener])
     _LOG.info("the service has ended")
 
 
@@ -110,8 +112,11 @@ def _listening(settings: ServiceSettings) -> Iterator[socket.socket]:
 
 
 @contextmanager
-def _signals(context: ssl.SSLContext | None, tls: TlsFiles | None) -> Iterator[None]:
-    """Handle SIGHUP, and let the signal that ended uvicorn pass: uvicorn raises it again after its end."""
+def _signals(server: uvicorn.Server, context: ssl.SSLContext | None, tls: TlsFiles | None) -> Iterator[None]:
+    """Handle SIGHUP, and the signals that end the server.
+
+    They may come before the server handles them, and uvicorn raises the one that ended it again after its end.
+    """
 
     def reload(number: int, frame: FrameType | None) -> None:
         if context is None or tls is None:
@@ -124,8 +129,8 @@ def _signals(context: ssl.SSLContext | None, tls: TlsFiles | None) -> Iterator[N
 
     handlers: dict[signal.Signals, Callable[[int, FrameType | None], None]] = {
         signal.SIGHUP: reload,
-        signal.SIGTERM: lambda number, frame: None,
-        signal.SIGINT: lambda number, frame: None,
+        signal.SIGTERM: server.handle_exit,
+        signal.SIGINT: server.handle_exit,
     }
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:

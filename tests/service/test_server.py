@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import signal
 import socket
 import ssl
@@ -119,6 +120,22 @@ def _fails(url: str) -> None:
         get(url, SEGMENTS, basic("held"))
     except (OSError, http.client.HTTPException):
         return
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_as_soon_as_the_url_is_said(number: signal.Signals) -> None:
+    late: list[int] = []
+
+    def again() -> None:
+        late.append(number)
+        os.kill(os.getpid(), number)
+
+    timer = threading.Timer(20, again)
+    timer.start()
+    with open_service(SigningBucket(), timelines=[made_up_timeline(1)]) as service:
+        run(service, ServiceSettings(("PLAIN",), port=0), lambda url: signal.raise_signal(number))
+    timer.cancel()
+    assert late == []
 
 
 def test_passwords_do_not_cross_a_network_in_the_clear(tmp_path: Path) -> None:
