@@ -26,9 +26,9 @@ from remote_fetch.errors import ConfigError
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.prepare.job import planned_read
 from remote_fetch.prepare.view import PartitionPlan
-from remote_fetch.restore.job import Restore, Restored, RestoreRequest
+from remote_fetch.restore.job import Restore, Restored, RestoreRequest, old_records
 from remote_fetch.restore.target import Target, consumer_properties_of
-from remote_fetch.restore.verify import Compared, Unlike, compare, log_start_of, new_records, old_records
+from remote_fetch.restore.verify import Compared, Unlike, compare, log_start_of, new_records
 from remote_fetch.session.price_table import open_prices
 from remote_fetch.session.session import Session
 

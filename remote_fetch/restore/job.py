@@ -13,8 +13,7 @@ Rules of the file:
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -35,8 +34,9 @@ from remote_fetch.session.session import Session
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RESTORED_COLUMNS", "Restore", "RestoreRequest", "Restored", "records_of"]
+__all__ = ["RESTORED_COLUMNS", "Batches", "Restore", "RestoreRequest", "Restored", "old_records", "records_of"]
 
+Batches: TypeAlias = "Generator[pa.RecordBatch, None, None]"
 SentRecord: TypeAlias = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]
 
 RESTORED_COLUMNS = ("offset", "key", "value", "headers", "timestampMs")
@@ -251,15 +251,9 @@ class Restore:
 
     # --------------------------------------------------------------------------------------------------------- records
 
-    def _batches(self, plan: PartitionPlan, known: OffsetMap) -> Iterator[pa.RecordBatch]:
+    def _batches(self, plan: PartitionPlan, known: OffsetMap) -> Batches:
         """The records of a partition that follow those of the map."""
-        first = max(known.source_next, 0)
-        steps = tuple(step for step in plan.steps if step.last_offset >= first)
-        for batch in Scan(self._session, [replace(plan, steps=steps)], RESTORED_COLUMNS).batches():
-            offsets = batch.column("offset")
-            at = bisect_left(range(len(offsets)), first, key=lambda row: offsets[row].as_py())
-            if at < batch.num_rows:
-                yield batch.slice(at)
+        return old_records(self._session, plan, max(known.source_next, 0))
 
     def _partition(self, plan: PartitionPlan, journal: Journal) -> None:
         number = plan.opened.partition.partition
@@ -304,6 +298,14 @@ class Restore:
                     key="--to-topic",
                     hint="Another writer writes to the topic. Begin again with an empty topic and a new journal",
                 )
+
+
+def old_records(session: Session, plan: PartitionPlan, first: int) -> Batches:
+    """The records of a plan from the offset `first` on. Close the generator before the session."""
+    steps = [
+        replace(step, first_offset=max(step.first_offset, first)) for step in plan.steps if step.last_offset >= first
+    ]
+    yield from Scan(session, [replace(plan, steps=tuple(steps))], RESTORED_COLUMNS).batches()
 
 
 def records_of(batch: pa.RecordBatch) -> Iterator[SentRecord]:

@@ -10,24 +10,23 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from remote_fetch.errors import OffsetOutOfRange
 from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.prepare.view import PartitionPlan
-from remote_fetch.restore.job import RESTORED_COLUMNS
+from remote_fetch.restore.job import RESTORED_COLUMNS, Batches
 from remote_fetch.restore.offset_map import OffsetMap
-from remote_fetch.scan.scan import Scan
 from remote_fetch.session.session import Session
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Compared", "Unlike", "compare", "first_unlike", "log_start_of", "new_records", "old_records"]
+__all__ = ["Compared", "Unlike", "compare", "first_unlike", "log_start_of", "new_records"]
 
 _COMPARED = RESTORED_COLUMNS[1:]
 
@@ -51,17 +50,6 @@ class Compared:
 
     unlike: Unlike | None
     deleted_before: int | None = None
-
-
-Batches: TypeAlias = "Generator[pa.RecordBatch, None, None]"
-
-
-def old_records(session: Session, plan: PartitionPlan, first: int) -> Batches:
-    """The records of a plan from the offset `first` on. Close the generator before the session."""
-    steps = [
-        replace(step, first_offset=max(step.first_offset, first)) for step in plan.steps if step.last_offset >= first
-    ]
-    yield from Scan(session, [replace(plan, steps=tuple(steps))], RESTORED_COLUMNS).batches()
 
 
 def new_records(session: Session, partition: TopicIdPartition, start: int, end: int) -> Batches:

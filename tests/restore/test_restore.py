@@ -18,12 +18,14 @@ from remote_fetch import read_arrow
 from remote_fetch.decode.columns import schema_for
 from remote_fetch.errors import ConfigError, OffsetOutOfRange
 from remote_fetch.model import IsolationLevel, Uuid
+from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.restore import job
 from remote_fetch.restore.job import Restore, Restored, RestoreRequest
 from remote_fetch.restore.journal import read_maps
 from remote_fetch.restore.offset_map import OffsetMap
 from remote_fetch.restore.target import Target
 from remote_fetch.restore.verify import Compared, Unlike, compare, first_unlike
+from remote_fetch.scan.scan import Scan
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
@@ -123,6 +125,31 @@ def test_runs_that_die_anywhere_leave_each_record_once(bucket: Path, tmp_path: P
         target.fails_after = None
         restore(bucket, journal, target)
         assert target.logs == wanted, seed
+
+
+def test_a_run_reads_only_what_the_runs_before_have_not(
+    bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through a broker a step has a whole log that is not tiered, not a segment."""
+    target = FakeTarget()
+    for fails_after in (30, 10):
+        target.fails_after = fails_after
+        with pytest.raises(KafkaException):
+            restore(bucket, tmp_path / "journal", target)
+    known = read_maps(tmp_path / "journal")[1][0].source_next
+    assert known == 30
+    firsts: list[int] = []
+
+    class Seen(Scan):
+        def __init__(self, session: Session, plans: Sequence[PartitionPlan], columns: Sequence[str]) -> None:
+            firsts.extend(step.first_offset for plan in plans[:1] for step in plan.steps[:1])
+            super().__init__(session, plans, columns)
+
+    monkeypatch.setattr(job, "Scan", Seen)
+    target.fails_after = None
+    restore(bucket, tmp_path / "journal", target)
+    assert min(firsts[:2]) >= known  # partition 0: what the target has and the journal has not, and what is left
+    assert target.logs == expected(bucket, "read_committed")
 
 
 def test_a_run_that_was_killed_at_once_left_no_whole_line(bucket: Path, tmp_path: Path) -> None:
