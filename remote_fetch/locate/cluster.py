@@ -102,12 +102,13 @@ class Cluster:
         for client in clients:  # a client that is answering a question takes them after the answer
             client.set_sasl_credentials(username, password)
 
-    def describe(self, name: str) -> Topic:
+    def describe(self, name: str, *, timeout_s: float | None = None) -> Topic:
         """A topic's id, partitions, and whether this principal may READ it.
 
-        Raises KafkaException with the broker's error: UNKNOWN_TOPIC_OR_PART, TOPIC_AUTHORIZATION_FAILED, _TIMED_OUT.
+        `timeout_s` None: the timeout of the cluster. Raises KafkaException with the broker's error:
+        UNKNOWN_TOPIC_OR_PART, TOPIC_AUTHORIZATION_FAILED, _TIMED_OUT.
         """
-        found = self._described(name)
+        found = self._described(name, timeout_s)
         self.answered()
         raw = raw_uuid(found.topic_id)
         operations = found.authorized_operations
@@ -170,7 +171,7 @@ class Cluster:
         number = str(min(self.metadata().brokers))
         return settings_of(self._admin_client(), ResourceType.BROKER, number, min(_SETTINGS_S, self._timeout_s))
 
-    def _described(self, name: str) -> Any:
+    def _described(self, name: str, timeout_s: float | None) -> Any:
         """The description of a topic by the AdminClient. Raises KafkaException."""
 
         def ask(admin: AdminClient, timeout_s: float) -> Any:
@@ -181,9 +182,9 @@ class Cluster:
             finally:
                 del answers  # else the future, its error and this frame hold each other, and the client
 
-        return self._asked(ask)
+        return self._asked(ask, timeout_s)
 
-    def _asked(self, ask: Callable[[AdminClient, float], T]) -> T:
+    def _asked(self, ask: Callable[[AdminClient, float], T], timeout_s: float | None = None) -> T:
         """The answer of the AdminClient. If its broker does not answer, a new client asks another."""
 
         def ask_once(timeout_s: float) -> T:
@@ -197,7 +198,7 @@ class Cluster:
                             self._admin = None  # an AdminClient stays with its broker, even after that has died
                 raise
 
-        return ask_in_slices(ask_once, Deadline.after(self._timeout_s))
+        return ask_in_slices(ask_once, Deadline.after(timeout_s or self._timeout_s))
 
     def log_bounds(
         self,

@@ -33,6 +33,8 @@ _LOG_START_S = 0.5
 """How old a log start may be. Records that are deleted later count as fetched, as in a consumer's own buffers."""
 _TOPIC_S = 5.0
 """How long the guard relies on a permission and on a topic id while objects are read."""
+_LEAST_S = 0.5
+"""Shortest time for an answer, so that a broker which has just answered slowly is asked at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,8 @@ class Patience:
     - `wait_s`: how long the guard waits for a broker that does not answer.
     - `blind_s`: how old the last known log start may be while slices are read and no broker answers.
     - `pause_s`: the pause between two questions.
-    - `slice_pause_s`: the pause between two questions while slices are read. It is longer, because each question may
-      hold up the read for `slice_timeout_s`.
+    - `slice_pause_s`: the pause between two looks at the broker while slices are read. It is longer, because each look
+      may hold up the read for `slice_timeout_s`.
     """
 
     wait_s: float = 300.0
@@ -94,9 +96,12 @@ class LogGuard:
 
         Raises KafkaException (TOPIC_AUTHORIZATION_FAILED) as the broker would, TopicRecreated for another topic id.
         """
+        self._authorise(partition, None)
+
+    def _authorise(self, partition: TopicIdPartition, timeout_s: float | None) -> None:
         asked_at = self._asked_at.get(_topic_of(partition))
         if asked_at is None or self._clock() - asked_at >= _TOPIC_S:
-            self._describe(partition)
+            self._describe(partition, timeout_s)
 
     def check(self, partition: TopicIdPartition, isolation: IsolationLevel, next_offset: int) -> int:
         """The offset from which to read on: `next_offset`, or the log start if it is larger and records may be skipped.
@@ -185,8 +190,10 @@ class LogGuard:
         """
 
         def ask(timeout_s: float | None) -> _Heard:
-            self.authorise(partition)
-            self.ask(partition, isolation, timeout_s=timeout_s)
+            deadline = None if timeout_s is None else Deadline.after(timeout_s, self._clock)
+            self._authorise(partition, timeout_s)
+            left_s = None if deadline is None else max(deadline.left_s, _LEAST_S)
+            self.ask(partition, isolation, timeout_s=left_s)
             return self._heard[partition]
 
         if known is not None and self._clock() - known.heard_at < self._patience.blind_s:
@@ -235,9 +242,9 @@ class LogGuard:
                 )
             )
 
-    def _describe(self, partition: TopicIdPartition) -> None:
+    def _describe(self, partition: TopicIdPartition, timeout_s: float | None = None) -> None:
         asked_at = self._clock()
-        described = self._cluster.describe(partition.topic)
+        described = self._cluster.describe(partition.topic, timeout_s=timeout_s)
         if not described.may_read:
             raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, f"READ on topic {partition.topic}"))
         if described.topic_id not in (None, partition.topic_id):

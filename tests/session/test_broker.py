@@ -90,7 +90,7 @@ class Broker:
     def consumer(self, isolation: IsolationLevel) -> Broker:
         return self
 
-    def describe(self, name: str) -> Topic:
+    def describe(self, name: str, *, timeout_s: float | None = None) -> Topic:
         self.fail()
         return Topic(name, self.topic_id, (0,), may_read=True)
 

@@ -23,17 +23,24 @@ PATIENCE = Patience(wait_s=20, blind_s=30, pause_s=0, slice_pause_s=10, slice_ti
 
 @dataclass
 class Asked:
-    """A cluster that counts its questions; while it is away each takes the time that was given for it."""
+    """A cluster that counts its questions. While it is away, each takes the time that was given for it. `slow_s`: a
+    description comes after this time.
+    """
 
     log_start: int = 0
     described: Topic = field(default_factory=lambda: Topic("topic", ID, (0,), may_read=True))
     is_away: bool = False
     now_s: float = 100.0
+    slow_s: float = 0.0
     describes: int = 0
     lists: int = 0
 
-    def describe(self, name: str) -> Topic:
+    def describe(self, name: str, *, timeout_s: float | None = None) -> Topic:
         self.describes += 1
+        if self.slow_s and self.slow_s >= (timeout_s or 8):
+            self.now_s += timeout_s or 8
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "Local: Timed out"))
+        self.now_s += self.slow_s
         return self.described
 
     def log_bounds(
@@ -146,6 +153,17 @@ def test_slices_are_read_on_while_the_broker_is_away() -> None:
         guard.check(PARTITION, LEVEL, 5)
     assert raised.value.args[0].code() == KafkaError._TIMED_OUT
     assert [type(event) for event in heard] == [Notice]
+
+
+@pytest.mark.parametrize("slow_s", [0, 2, 60])
+def test_a_look_at_the_broker_holds_up_a_slice_for_one_timeout(slow_s: float) -> None:
+    """It is two questions, and an answer to the first leaves less time for the second."""
+    cluster = Asked(is_away=True, slow_s=slow_s)
+    guard = guard_of(cluster, [])
+    guard.remember(PARTITION, 0)
+    began_s = cluster.now_s
+    assert guard.check(PARTITION, LEVEL, 5) == 5
+    assert cluster.now_s - began_s == PATIENCE.slice_timeout_s
 
 
 def test_it_is_said_again_when_it_goes_away_again() -> None:
