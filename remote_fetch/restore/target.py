@@ -124,7 +124,7 @@ class Target:
     def _create(self, partitions: int, config: Mapping[str, str], replication: int) -> None:
         admin = AdminClient(consumer_properties_of(self.properties))
         new = NewTopic(self.topic, partitions, replication, config={**_KEEPING, **config})
-        admin.create_topics([new])[self.topic].result(_TIMEOUT_S)
+        admin.create_topics([new], request_timeout=_TIMEOUT_S)[self.topic].result()
 
     def _id_after_creation(self) -> str:
         """Brokers know a new topic a moment after the controller has made it."""

@@ -1,0 +1,27 @@
+"""The new topic where the brokers do not answer."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from remote_fetch.errors import UnknownTopic
+from remote_fetch.restore import target
+from remote_fetch.restore.target import Target
+from tests.stores.range_server import stalled_connect
+
+
+def test_a_topic_that_is_not_made_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is one of librdkafka, as of every other question."""
+
+    def unknown(*_: object) -> None:
+        raise UnknownTopic("no such topic")
+
+    monkeypatch.setattr(target, "described_topic", unknown)
+    monkeypatch.setattr(target, "_TIMEOUT_S", 0.3)
+    with stalled_connect() as url:
+        new = Target({"bootstrap.servers": url.partition("://")[2].rstrip("/"), "log_level": 0}, "new")
+        with pytest.raises(KafkaException) as caught:
+            new.open(1, {}, -1)
+        new.close()
+    assert caught.value.args[0].code() == KafkaError._TIMED_OUT
