@@ -131,7 +131,7 @@ def _read(path: Path) -> tuple[JournalHead, dict[int, OffsetMap], int]:
                 end += len(line)
     except OSError as error:
         raise ConfigError(f"--journal {path}: {file_fault(error)}", key="--journal") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{path} is no journal of a restore, at byte {end}: {error}", key="--journal") from None
     if head is None:
         raise ConfigError(f"{path} is no journal of a restore: it has no first line", key="--journal")

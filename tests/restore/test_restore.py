@@ -314,7 +314,7 @@ class TestWrongTargets:
 @pytest.mark.parametrize(
     "line",
     [
-        b"{}\n", b"{}", b"bytes without a line", b"not json\n", b'{"restore": 2}\n', b"[1]\n",
+        b"{}\n", b"{}", b"bytes without a line", b"not json\n", b'{"restore": 2}\n', b"[1]\n", b"[" * 200_000 + b"\n",
         json.dumps({**HEAD, "starts": {"0": -1}}).encode() + b"\n",
         json.dumps({**HEAD, "starts": [0]}).encode() + b"\n",
     ],
