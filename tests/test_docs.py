@@ -80,6 +80,15 @@ def test_executed_python_runs(path: Path, capsys: pytest.CaptureFixture[str], mo
             assert capsys.readouterr().out or session is not None, "a block that shows nothing"
 
 
+def test_what_is_to_be_tried_is_shown_whole() -> None:
+    """A block that is hidden, and binds names for the next one, leaves the reader with a NameError."""
+    sections = {path.name: path.read_text(encoding="utf-8").partition("\n## Try it\n")[2] for path in PAGES}
+    tried = {name: text.partition("\n## ")[0] for name, text in sections.items() if text}
+    assert tried
+    hidden = 'python exec="on" session='
+    assert [name for name, text in tried.items() if hidden in text] == []
+
+
 def test_every_error_has_its_paragraph() -> None:
     leaves = {name for name in errors.__all__ if hasattr(getattr(errors, name), "kind")}
     headings = re.findall(r"^### (\w+)$", page("howto/troubleshoot.md"), re.MULTILINE)
