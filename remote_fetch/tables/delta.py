@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -36,6 +37,7 @@ __all__ = ["DeltaTarget"]
 
 _STORAGE = "delta."
 """Options with this prefix are deltalake's storage options. The others are the filesystem's."""
+_ENCODED = re.compile("%[0-9A-Fa-f]{2}")
 _ID_PARTS = (0, 6, 12)
 """Where the parts of a topic id begin; each fits into a version, which is a number of 63 bits."""
 _CALENDAR_MS = (-62_135_596_800_000, 253_402_300_800_000)
@@ -55,6 +57,12 @@ class DeltaTarget:
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         self.name = url if "://" in url else os.path.abspath(url)
+        if _ENCODED.search(self.name) and (url.startswith("file://") or "://" not in url):
+            raise ConfigError(
+                f"to={url}: deltalake writes to a local path with such a % in one place, and reads it from another",
+                key="to",
+                hint="Name a directory without it",
+            )
         given = dict(options or {})
         self._options = given
         self._storage = {key.removeprefix(_STORAGE): str(given[key]) for key in given if key.startswith(_STORAGE)}

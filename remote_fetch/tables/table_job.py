@@ -63,7 +63,7 @@ def run_table_job(table: Table, spec: JobSpec) -> TableReport:
         job = None
         try:
             _, job = saved_or_planned(staging, spec, held, planned)
-            records, run = _run_and_commit(table, spec, staging, job, held)
+            records, run, upon = _run_and_commit(table, spec, staging, job, held)
         except Exception as error:
             trouble = error
             if not table.refresh() or table.progress(topic) == held:
@@ -74,7 +74,7 @@ def run_table_job(table: Table, spec: JobSpec) -> TableReport:
             continue
         if job.reads.offsets:  # else another driver may have found more, and be writing it
             _drop(table, staging, frozenset(record.attempt for record in records))
-        return _report(table, job_id, records, run, began_s, job, held, notices)
+        return _report(table, job_id, records, run, began_s, job, upon, notices)
     raise TableRefused(
         f"{table.name}: other jobs were first {_ROUNDS} times",
         hint="Let one job at a time write a topic into a table",
@@ -83,17 +83,17 @@ def run_table_job(table: Table, spec: JobSpec) -> TableReport:
 
 def _run_and_commit(
     table: Table, spec: JobSpec, staging: Staging, job: PlannedJob, held: Progress | None
-) -> tuple[tuple[TaskRecord, ...], int]:
-    """Run the tasks that have no record, and commit. Returns the records, and how many tasks were run.
+) -> tuple[tuple[TaskRecord, ...], int, Progress | None]:
+    """Run the tasks that have no record, and commit.
 
-    Raises _Overtaken, and the errors of `run_table_job`.
+    Returns the records, how many tasks were run, and the progress of the table upon which the job was committed. Raises
+    _Overtaken, and the errors of `run_table_job`.
     """
     if not job.reads.offsets:
-        return (), 0
+        return (), 0, held
     own = staging.of_plan(job.key)
     records, run = all_records(own, spec.writer(own, is_hive=table.is_hive), job, spec.run)
-    _commit(table, spec, Addition(staging.job_id, records, job.reads, held))
-    return records, run
+    return records, run, _commit(table, spec, Addition(staging.job_id, records, job.reads, held))
 
 
 def _job_id(spec: JobSpec, held: Progress | None) -> str:
@@ -102,8 +102,11 @@ def _job_id(spec: JobSpec, held: Progress | None) -> str:
     return hashlib.sha256(json.dumps([spec.fingerprint, base]).encode("utf-8")).hexdigest()[:15]
 
 
-def _commit(table: Table, spec: JobSpec, addition: Addition) -> None:
-    """Commit upon the newest version. Raises _Overtaken if the job's partitions moved on, TableRefused if it fails."""
+def _commit(table: Table, spec: JobSpec, addition: Addition) -> Progress | None:
+    """Commit upon the newest version, and return the progress that it had of the topic.
+
+    Raises _Overtaken if the job's partitions moved on, TableRefused if it fails.
+    """
     base, topic, trouble = addition.held, addition.reads.topic, None
     for _ in range(_COMMITS):
         # The version that is seen may be newer than the plan. A table that another job has just made has its records.
@@ -112,7 +115,7 @@ def _commit(table: Table, spec: JobSpec, addition: Addition) -> None:
             raise _Overtaken from trouble
         try:
             table.commit(Addition(addition.job_id, addition.records, addition.reads, held), spec.schema)
-            return
+            return held
         except TableChanged as error:
             trouble = error
             time.sleep(_PAUSE_S * (1 + random.random()))

@@ -52,10 +52,10 @@ def before_the_commit(monkeypatch: pytest.MonkeyPatch, run: Callable[[], object]
     """Let `run` happen once, when the next job is about to commit."""
     commit = table_job._commit
 
-    def late(*given: Any) -> None:
+    def late(*given: Any) -> Progress | None:
         monkeypatch.setattr(table_job, "_commit", commit)
         run()
-        commit(*given)
+        return commit(*given)
 
     monkeypatch.setattr(table_job, "_commit", late)
 
@@ -317,6 +317,15 @@ def test_columns_are_added_beside_a_commit_of_the_same_offsets(
     assert held(where, ["partition", "offset", "key"]).column("key").null_count == 40
 
 
+def test_a_local_delta_table_with_an_encoded_name(tmp_path: Path, topic: Topic) -> None:
+    """deltalake writes its log to `a%20b`, and then reads that of `a b`."""
+    for to in (str(tmp_path / "a%20b"), (tmp_path / "c").as_uri() + "%2fd"):
+        with pytest.raises(ConfigError, match="Name a directory without it"):
+            export(topic, {"to": to, "format": "delta"})
+    assert not [*tmp_path.glob("[ac]*")]
+    assert export(topic, {"to": str(tmp_path / "a b 100%"), "format": "delta"}).rows == 60
+
+
 def test_jobs_of_different_partitions(where: dict[str, Any], topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both come in: the second finds the table changed, but not where it reads."""
     export(topic, where, end=10)
@@ -324,6 +333,7 @@ def test_jobs_of_different_partitions(where: dict[str, Any], topic: Topic, monke
     counters = Counters()
     done = export(topic, where, partitions=[0], observer=counters)
     assert (done.ranges, done.tasks_run) == ({0: (10, 30)}, done.tasks)
+    assert done.starting_offsets == '{"topic": {"0": 30, "1": 30}}', "a stream goes on behind both"
     assert counters.report().records == 20, "nothing is read again for another partition's sake"
     assert same(held(where), topic.rows())
 
