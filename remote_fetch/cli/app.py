@@ -3,7 +3,8 @@
 Rules of the file:
 
 - A user's mistake ends in one line on stderr, never in a stack trace.
-- A closed pipe is not an error. Output that cannot be written is one, also if Python still holds it in its buffer.
+- Standard output that its reader has closed is not an error. Any other broken pipe is one, such as that of a store.
+- Output that cannot be written is an error, also if Python still holds it in its buffer.
 - SIGTERM ends a command as Ctrl-C does, so that a member of a group commits, and a report is written.
 - Only the chosen command is loaded, so that help appears at once.
 """
@@ -14,11 +15,13 @@ import argparse
 import contextlib
 import logging
 import os
+import select
 import signal
 import sys
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from importlib import import_module
+from typing import TextIO
 
 from remote_fetch.cli.parser import Parser
 from remote_fetch.errors import RemoteFetchError
@@ -69,12 +72,12 @@ def _outcome(words: list[str]) -> int:
         return _run(words)
     except RemoteFetchError as error:
         return _failed(str(error))
-    except BrokenPipeError:
-        _give_up_output()  # the reader of the pipe has closed it
-        return 0
     except KeyboardInterrupt as error:
         return _code_of(error)
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and _has_no_reader(sys.stdout):
+            _give_up(sys.stdout)
+            return 0
         return _failed(file_fault(error) if error.filename is None else f"{file_fault(error)}: {error.filename}")
     except Exception as error:
         if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
@@ -90,7 +93,7 @@ def _write_out() -> OSError | None:
     try:
         sys.stdout.flush()
     except OSError as error:
-        _give_up_output()
+        _give_up(sys.stdout)
         return None if isinstance(error, BrokenPipeError) else error
     return None
 
@@ -165,13 +168,29 @@ def _is_open(stream: object) -> bool:
 
 
 def _failed(text: str) -> int:
-    print(f"remote-fetch: {text}", file=sys.stderr)
+    try:
+        print(f"remote-fetch: {text}", file=sys.stderr, flush=True)
+    except OSError:
+        _give_up(sys.stderr)
     return 1
 
 
-def _give_up_output() -> None:
-    """Drop Python's buffered output, which would raise an error at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _has_no_reader(output: TextIO) -> bool:
+    """Whether the reader of an output has closed it."""
+    try:
+        output.flush()
+    except BrokenPipeError:
+        return True
+    if not hasattr(select, "poll"):  # Windows
+        return False
+    poll = select.poll()
+    poll.register(output, 0)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+
+
+def _give_up(output: TextIO) -> None:
+    """Drop what Python holds of an output, which would raise an error at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
 
 
 class _Waits(logging.Handler):

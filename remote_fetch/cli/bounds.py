@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from remote_fetch.cli.options import config_from, partitions_from, topics_from
+from remote_fetch.cli.options import partitions_from, topics_from
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.prepare.arguments import parse_isolation
@@ -90,7 +90,7 @@ def _plans_of(arguments: argparse.Namespace, session: Session, topic: str) -> tu
         start=start,
         end=end,
         partitions=partitions_from(arguments),
-        isolation=isolation_of(arguments),
+        isolation=isolation_of(arguments, session.config.librdkafka),
         log_start=arguments.log_start,
     )
 
@@ -113,15 +113,15 @@ def _checked(bound: str, given: str, hint: str) -> str:
     return bound
 
 
-def isolation_of(arguments: argparse.Namespace) -> IsolationLevel:
+def isolation_of(arguments: argparse.Namespace, config: Mapping[str, Any]) -> IsolationLevel:
     """The level of `--isolation`, or of the configuration, or read_committed. Raises ConfigError."""
-    return parse_isolation(arguments.isolation, config_from(arguments), "--isolation")
+    return parse_isolation(arguments.isolation, config, "--isolation")
 
 
 def _before_the_end(arguments: argparse.Namespace, session: Session, topic: str, count: int) -> Mapping[int, int]:
     """N offsets before the end of each partition, as in kcat, but never before its start."""
     wanted = partitions_from(arguments)
-    isolation = isolation_of(arguments)
+    isolation = isolation_of(arguments, session.config.librdkafka)
 
     def start(partition: TopicIdPartition) -> int:
         if session.brokers is None:

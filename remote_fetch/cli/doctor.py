@@ -65,7 +65,7 @@ def _run(arguments: argparse.Namespace) -> int:
     doctor = Doctor(
         configs,
         arguments.topic,
-        isolation=isolation_of(arguments),
+        isolation=isolation_of(arguments, configs),
         sample_bytes=arguments.sample_bytes,
         dice=random.Random(arguments.seed),
     )

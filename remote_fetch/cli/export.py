@@ -78,6 +78,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 warnings.append(event.text)
             progress(event)
 
+        config = typed_config(arguments, config_from(arguments))
         report = export_topic(
             arguments.topic,
             to=arguments.to,
@@ -85,12 +86,12 @@ def _run(arguments: argparse.Namespace) -> int:
             start=start,
             end=end,
             partitions=partitions_from(arguments),
-            isolation=isolation_of(arguments).value,
+            isolation=isolation_of(arguments, config).value,
             columns=None if arguments.columns is None else arguments.columns.split(","),
             partition_by=[name for text in arguments.partition_by for name in text.split(",")],
             compression=arguments.compression,
             file_bytes=_size(arguments.file_size),
-            config=typed_config(arguments, config_from(arguments)),
+            config=config,
             to_options=_options(arguments),
             log_start=arguments.log_start,
             allow_lost=arguments.allow_lost,

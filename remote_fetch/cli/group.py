@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from remote_fetch.cli.bounds import isolation_of
@@ -38,12 +38,12 @@ _RESETS = {"beginning": "earliest", "earliest": "earliest", "end": "latest", "la
 def print_group(arguments: argparse.Namespace, printer: Printer) -> int:
     """Print records until `-c` or `-e` ends it, or an interrupt. Raises ConfigError, KafkaException."""
     topics = [*topics_from(arguments), *arguments.names]
-    config = _group_config(arguments, topics)
-    typed_settings = typed_config(arguments, config_from(arguments))
-    typed = typed_rows(typed_settings, topics)
+    given = config_from(arguments)  # once: a file of -F may be a pipe
+    config = _group_config(arguments, given, topics)
+    typed = typed_rows(typed_config(arguments, given), topics)
     consumer = RemoteConsumer(config)
     try:
-        stores = _STORES not in config_from(arguments)
+        stores = _STORES not in given
         member = _Member(consumer, topics, quiet=arguments.quiet, exits=arguments.exit, stores=stores)
         if arguments.count != 0:
             for count in print_records(arguments, member.batches(arguments.count), printer, typed):
@@ -53,10 +53,10 @@ def print_group(arguments: argparse.Namespace, printer: Printer) -> int:
     return 0
 
 
-def _group_config(arguments: argparse.Namespace, topics: Sequence[str]) -> dict[str, Any]:
+def _group_config(arguments: argparse.Namespace, given: Mapping[str, Any], topics: Sequence[str]) -> dict[str, Any]:
     if not topics:
         raise ConfigError("cat -G GROUP TOPIC...: name the topics", key="-G")
-    if arguments.brokers is None and "bootstrap.servers" not in config_from(arguments):
+    if "bootstrap.servers" not in given:
         raise ConfigError("a consumer group needs brokers: set bootstrap.servers (-b)", key="bootstrap.servers")
     refused = {"-p": arguments.partitions, "--end": arguments.end, "--log-start": arguments.log_start}
     for option, value in refused.items():
@@ -65,10 +65,10 @@ def _group_config(arguments: argparse.Namespace, topics: Sequence[str]) -> dict[
     config = {
         "auto.offset.reset": "latest",
         _STORES: "false",
-        **config_from(arguments),
+        **given,
         "fetch.remote.enabled": "true",
         "group.id": arguments.group,
-        "isolation.level": isolation_of(arguments).value,
+        "isolation.level": isolation_of(arguments, given).value,
         "enable.partition.eof": arguments.exit,
     }
     for text in arguments.offsets:

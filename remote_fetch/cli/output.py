@@ -13,11 +13,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from remote_fetch.cli.options import add_json_option
-from remote_fetch.cli.printer import Printer, UnprintableRow, delimiter_bytes, format_printer, json_printer
+from remote_fetch.cli.printer import Parsed, Printer, UnprintableRow, delimiter_bytes, format_printer, json_printer
 from remote_fetch.cli.report import report_lines
 from remote_fetch.cli.typed import TypedRows, add_typed_options, packs_of
 from remote_fetch.cli.unpack import unpackers
-from remote_fetch.errors import ConfigError
+from remote_fetch.errors import ConfigError, RemoteFetchError, UndecodableValue
 from remote_fetch.plan.prices import Prices
 from remote_fetch.session.session import Session
 
@@ -85,8 +85,7 @@ def print_records(
     left = sys.maxsize if arguments.count is None else arguments.count
     for batch in batches:
         wanted = batch.slice(0, min(left, batch.num_rows))
-        shown, parsed = (wanted, None) if typed is None else typed.of(wanted)
-        fault = None
+        shown, parsed, fault = (wanted, None, None) if typed is None else _typed(wanted, typed)
         try:
             lines = printer(shown, parsed)
         except UnprintableRow as error:
@@ -98,6 +97,25 @@ def print_records(
         left -= batch.num_rows
         if left <= 0:
             return
+
+
+def _typed(batch: pa.RecordBatch, typed: TypedRows) -> tuple[pa.RecordBatch, Parsed, RemoteFetchError | None]:
+    """The rows before the first value that cannot be decoded, as `TypedRows.of` gives them, and the error of that."""
+    fault = None
+    while True:
+        try:
+            return (*typed.of(batch), fault)
+        except UndecodableValue as error:
+            batch, fault = batch.slice(0, _row_of(batch, error)), error
+
+
+def _row_of(batch: pa.RecordBatch, error: UndecodableValue) -> int:
+    """The row that an error is about. A key may be the first one that fails, and a value before it the next."""
+    places = zip(*(batch.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
+    for row, place in enumerate(places):
+        if place == (error.topic, error.partition, error.offset):
+            return row
+    raise error
 
 
 def _write(lines: Array, *, unbuffered: bool) -> None:

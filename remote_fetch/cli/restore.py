@@ -97,11 +97,11 @@ def add_parser(commands: Any, summary: str) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
-    name = arguments.topic.partition(":")[0]
+    name, config = arguments.topic.partition(":")[0], config_from(arguments)
     request = RestoreRequest(
         arguments.topic,
         Path(arguments.journal or f"{name}.restore.jsonl"),
-        isolation_of(arguments),
+        isolation_of(arguments, config),
         pairs_from(arguments.topic_config, "--topic-config"),
         arguments.replication_factor,
         arguments.any_retention,
@@ -109,7 +109,7 @@ def _run(arguments: argparse.Namespace) -> int:
     )
     with (
         Progress("offsets restored", enabled=not arguments.quiet) as progress,
-        Session.open(config_from(arguments), progress) as session,
+        Session.open(config, progress) as session,
         closing(target_from(arguments, arguments.to, arguments.to_topic or name)) as target,
     ):
         prices = open_prices(session.config.settings)

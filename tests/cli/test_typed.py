@@ -11,6 +11,9 @@ import pytest
 
 from remote_fetch.cli.masked import masked
 from remote_fetch.cli.typed import packs_of
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record
+from remote_fetch.testing.stores import write_kafka_local
 from tests.cli.conftest import Run
 from tests.typed.avro_cases import encode
 from tests.typed.bucket import write_bucket
@@ -68,6 +71,26 @@ def test_a_broken_payload_ends_the_output_and_says_where(run: Run, arguments: li
     assert outcome.code == 1
     assert "first byte is 112" in outcome.stderr
     assert "orders-0, offset 2" in outcome.stderr
+
+
+@pytest.mark.parametrize("more", [(), ("-J",), ("-c", "5")])
+def test_the_records_before_a_broken_payload_are_printed(run: Run, tmp_path: Path, more: tuple[str, ...]) -> None:
+    """They lie in the same Arrow batch. The broken key of a later record is found first."""
+    values = [b'{"a":0}', b'{"a":1}', b'{"a":2}', b"?", b"?"]
+    keys = [b'{"a":7}', None, b'{"a":7}', b'{"a":7}', b"?"]
+    log = LogBuilder("orders")
+    log.append_batch([Record(at, key=keys[at], value=value) for at, value in enumerate(values)])
+    log.roll()
+    write_kafka_local(tmp_path, log.segments())
+    (tmp_path / "s.json").write_text(json.dumps({"type": "object", "properties": {"a": {"type": "integer"}}}))
+    typed = {"value.format": "json", "key.format": "json"}
+    typed |= {f"{name}.schema.file": str(tmp_path / "s.json") for name in ("key", "value")}
+    formats = [word for name, value in typed.items() for word in ("-X", f"{name}={value}")]
+    outcome = run("cat", "--url", str(tmp_path), "-t", "orders", "-e", "-q", *formats, *more)
+    shown = [json.loads(line) for line in outcome.lines]
+    assert [row["payload"] if "-J" in more else row for row in shown] == [{"a": 0}, {"a": 1}, {"a": 2}]
+    assert outcome.code == 1
+    assert "orders-0, offset 3" in outcome.stderr
 
 
 def test_avro_beside_packed_numbers() -> None:
