@@ -158,7 +158,7 @@ class Feed:
             # The first error says more than "no other object has it".
             kind = ErrorKind.NOT_FOUND if isinstance(error.__cause__, SegmentNotFound) else error.kind
             return self._end(Ending(self._offset, kind, True, is_storage_failure(kind), self.log))
-        except Exception as error:  # the application gets its records also if a fetcher has a bug
+        except BaseException as error:  # a fetcher may have a bug, and a library in Rust raises no Exception in a panic
             self._say(unexpected(error))
             return self._end(Ending(self._offset, Ending.UNEXPECTED, is_failure=True, log=self.log))
 

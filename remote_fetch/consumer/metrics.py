@@ -164,5 +164,11 @@ def _numbers(scope: _Scope, now: int, span_s: float) -> dict[str, Any]:
 
 
 def add_to_statistics(statistics: str, remote: Mapping[str, Any]) -> str:
-    """librdkafka's statistics, with those of the remote half under `remote`, as JSON."""
-    return json.dumps({**json.loads(statistics), "remote": remote})
+    """librdkafka's statistics, with those of the remote half under `remote`, as JSON.
+
+    librdkafka does not escape `client.id`. Statistics that are no JSON for that reason stay as they are.
+    """
+    try:
+        return json.dumps({**json.loads(statistics), "remote": remote})
+    except ValueError:
+        return statistics

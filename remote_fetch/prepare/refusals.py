@@ -95,7 +95,7 @@ def no_other_copy(
     )
 
 
-def unexpected(error: Exception) -> str:
+def unexpected(error: BaseException) -> str:
     """The text for an unexpected exception: its type, its file and line, and what to do.
 
     The cause is a bug or a broken installation: a missing package, a package for another version, too little memory.

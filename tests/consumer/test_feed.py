@@ -37,10 +37,14 @@ from tests.scan.bucket import Bucket
 PARTITION = TopicIdPartition(Uuid(b"i" * 16), "t", 3)
 
 
+class Panic(BaseException):
+    """As pyo3 raises it for a panic of Rust."""
+
+
 class Locator:
     """Knows one partition without tiered segments, or raises."""
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
 
     def partitions(self, topic: str) -> tuple[TopicIdPartition, ...]:
@@ -73,7 +77,7 @@ def test_the_partitions_of_a_topic_are_asked_for_once() -> None:
 
 
 def ended(
-    error: Exception | None = None, unlocated: ErrorKind | None = None, *, is_cancelled: bool = False
+    error: BaseException | None = None, unlocated: ErrorKind | None = None, *, is_cancelled: bool = False
 ) -> tuple[Feed, FeedContext, list[Event]]:
     """A feed from offset 7 on that has come to its end. The events of a cancelled one are all that it has sent."""
     events: list[Event] = []
@@ -109,10 +113,11 @@ def caused(error: RemoteFetchError, cause: RemoteFetchError) -> RemoteFetchError
         (StorageDenied("no"), "auth", True),
         (caused(Unlocatable("no object", first=7, last=9), SegmentNotFound("404")), "not-found", False),
         (ZeroDivisionError(), "error", False),
+        (Panic(), "error", False),
     ],
-    ids=["denied", "not found", "a bug"],
+    ids=["denied", "not found", "a bug", "a panic"],
 )
-def test_a_failure_is_counted_by_its_reason(error: Exception, reason: str, opens: bool) -> None:
+def test_a_failure_is_counted_by_its_reason(error: BaseException, reason: str, opens: bool) -> None:
     feed, context, fallbacks = ended(error)
     assert feed.ending is not None
     assert (feed.ending.offset, feed.ending.reason, feed.ending.is_failure) == (7, reason, True)

@@ -78,6 +78,8 @@ def test_statistics_keep_the_keys_of_librdkafka() -> None:
     merged = json.loads(add_to_statistics('{"name": "rdkafka", "ts": 5}', Metrics().snapshot()))
     assert (merged["name"], merged["ts"]) == ("rdkafka", 5)
     assert merged["remote"]["remote-fetch-requests-total"] == 0
+    unescaped = '{"client_id": "DOMAIN\\svc"}'  # as librdkafka writes them
+    assert add_to_statistics(unescaped, Metrics().snapshot()) == unescaped
 
 
 def test_unusable_metadata_is_counted_and_is_not_an_error() -> None:
