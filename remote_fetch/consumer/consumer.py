@@ -24,7 +24,7 @@ from confluent_kafka.cimpl import Consumer as _Consumer
 from remote_fetch.consumer.forks import Forks
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.metrics import Metrics, add_to_statistics
-from remote_fetch.consumer.offsets import STORED
+from remote_fetch.consumer.offsets import STORED, named_epoch
 from remote_fetch.consumer.position import storable
 from remote_fetch.consumer.remote import Gate, Remote
 from remote_fetch.consumer.settings import ENABLED, ConsumerSettings
@@ -229,7 +229,7 @@ class RemoteConsumer(_Consumer):
         if remote is not None and type(partition) is TopicPartition and partition.offset != STORED:
             for assigned in remote.partitions.tracked([partition]):
                 remote.flush_positions()
-                remote.partitions.seek(assigned, partition.offset)
+                remote.partitions.seek(assigned, partition.offset, named_epoch(partition))
                 return
         super().seek(partition)
 

@@ -69,7 +69,7 @@ class DueWork:
             self._transitions.apply(partition, partition.state.found())
         elif is_locating and is_late and feed.ending is None:
             # No record was taken, so librdkafka begins where the feed began. The feed's records are dropped with it.
-            self._leave(partition, feed.late(partition.state.offset))
+            self._leave(partition, feed.late(partition.state.offset, partition.state.leader_epoch))
             return
         elif is_late and feed.asks_brokers and feed.ending is None and self._has_nothing(partition):
             position = partition.position

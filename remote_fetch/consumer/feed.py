@@ -92,10 +92,17 @@ class Feed:
 
     `expected_id`: `offset` is of the log of the topic with this id. If the name belongs to another topic now, `offset`
     is out of range. None: nothing is compared.
+    `leader_epoch`: that of the record before `offset`, if known. If the tier has another one there, the feed fails.
     """
 
     def __init__(
-        self, source: FeedContext, topic: str, number: int, offset: int, expected_id: Uuid | None = None
+        self,
+        source: FeedContext,
+        topic: str,
+        number: int,
+        offset: int,
+        expected_id: Uuid | None = None,
+        leader_epoch: int | None = None,
     ) -> None:
         self.topic, self.number = topic, number
         self.chunks: deque[DecodedRows] = deque()
@@ -109,7 +116,7 @@ class Feed:
         self._looks_again = False
         self._asks_brokers = False
         self.first_offset = self._offset = offset
-        self._leader_epoch: int | None = None
+        self._leader_epoch = leader_epoch
         self._rows: ReadRows | None = None
         self._opened: OpenPartition | None = None
         self._stop, self._share_bytes = -1, 0

@@ -8,6 +8,11 @@ Rules of the file:
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from confluent_kafka import TopicPartition
+
 __all__ = [
     "BEGINNING",
     "COMMITTED",
@@ -17,6 +22,7 @@ __all__ = [
     "TAIL",
     "is_looked_up",
     "may_be_tiered",
+    "named_epoch",
 ]
 
 END = -1
@@ -31,6 +37,11 @@ TAIL = -2000
 """This and all lower values count back from the end of the log."""
 COMMITTED = (INVALID, STORED)
 """A partition that is assigned with one of these begins at the group's committed offset."""
+
+
+def named_epoch(partition: TopicPartition) -> int | None:
+    """The leader epoch of the record before the partition's offset. None if the application does not name both."""
+    return partition.leader_epoch if partition.offset >= 0 else None
 
 
 def may_be_tiered(offset: int) -> bool:

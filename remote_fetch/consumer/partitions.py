@@ -20,7 +20,7 @@ from remote_fetch.consumer.due_work import DueWork
 from remote_fetch.consumer.feed_context import FeedContext
 from remote_fetch.consumer.handover import Handover
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
-from remote_fetch.consumer.offsets import BEGINNING, COMMITTED, END, INVALID, STORED
+from remote_fetch.consumer.offsets import BEGINNING, COMMITTED, END, INVALID, STORED, named_epoch
 from remote_fetch.consumer.position import storable
 from remote_fetch.consumer.settings import ConsumerSettings, ResetPolicy
 from remote_fetch.consumer.states import Mode, PartitionState
@@ -147,7 +147,10 @@ class Partitions:
         begun = []
         for given in partitions:
             key = given.topic, given.partition
-            state = PartitionState.assigned(given.offset, is_paused=key in self._paused, retry_at_s=retry_at_s)
+            is_paused, epoch = key in self._paused, named_epoch(given)
+            state = PartitionState.assigned(
+                given.offset, is_paused=is_paused, retry_at_s=retry_at_s, leader_epoch=epoch
+            )
             partition = self.assigned[key] = AssignedPartition(
                 *key,
                 STORED if given.offset == INVALID else given.offset,
@@ -166,7 +169,7 @@ class Partitions:
             self._committed.request(question)
         for partition in begun:
             if partition.state.mode is not Mode.BROKER and partition.state.offset not in COMMITTED:
-                self._transitions.begin_at(partition, partition.state.offset)
+                self._transitions.begin_at(partition, partition.state.offset, partition.state.leader_epoch)
 
     def _begin_at_committed(self, waiting: Sequence[AssignedPartition], found: Iterable[Start]) -> None:
         """Begin at the committed offset. If none is committed, begin at the offset of `auto.offset.reset`.
@@ -200,9 +203,9 @@ class Partitions:
         self._context.share_among(len(self.assigned))
         self.note_change()
 
-    def seek(self, partition: AssignedPartition, offset: int) -> None:
-        """Let the application go on at `offset`, which may be logical."""
-        self._transitions.seek(partition, offset)
+    def seek(self, partition: AssignedPartition, offset: int, leader_epoch: int | None = None) -> None:
+        """Let the application go on at `offset`, which may be logical. `leader_epoch` is that of the record before."""
+        self._transitions.seek(partition, offset, leader_epoch)
         self.note_change()
 
     def reset(self, partition: AssignedPartition, offset: int, truncated_to: int | None = None) -> None:

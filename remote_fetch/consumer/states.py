@@ -50,11 +50,13 @@ class Mode(StrEnum):
 class StartFeed:
     """Begin to read the store from `offset`, which may be logical.
 
-    `confirms_topic`: the topic may be another one of the same name by now.
+    - `confirms_topic`: the topic may be another one of the same name by now.
+    - `leader_epoch`: that of the record before, if the application names it. The tier may have another one by now.
     """
 
     offset: int
     confirms_topic: bool = False
+    leader_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,8 @@ class PartitionState:
     - `reason`: why librdkafka reads it.
     - `handed_over_at_s`: the time of a hand-over after which librdkafka has given no record yet. None: no such one.
     - `handover_retries`: how often that hand-over was repeated.
-    - `leader_epoch`: the leader epoch of the record before `offset`, if the store has given that record.
+    - `leader_epoch`: the leader epoch of the record before `offset`, if the store has given that record, or if the
+      application named it with `offset`.
     """
 
     mode: Mode
@@ -136,21 +139,24 @@ class PartitionState:
     # ------------------------------------------------------------------------------------------- where it begins
 
     @classmethod
-    def assigned(cls, offset: int, *, is_paused: bool, retry_at_s: float) -> PartitionState:
+    def assigned(
+        cls, offset: int, *, is_paused: bool, retry_at_s: float, leader_epoch: int | None = None
+    ) -> PartitionState:
         """The state of a new assignment. If the store cannot have `offset`, librdkafka reads it at once."""
         if is_looked_up(offset):
-            return cls(Mode.LOCATING, offset, is_paused)
+            return cls(Mode.LOCATING, offset, is_paused, leader_epoch=leader_epoch)
         return cls(Mode.BROKER, offset, is_paused, retry_at_s=retry_at_s)
 
     @classmethod
-    def start(cls, offset: int, *, is_paused: bool = False) -> Step:
+    def start(cls, offset: int, *, is_paused: bool = False, leader_epoch: int | None = None) -> Step:
         """Try the store for `offset` of an assigned partition, which is paused in librdkafka."""
-        return cls(Mode.LOCATING, offset, is_paused), (Pause(), StartFeed(offset))
+        state = cls(Mode.LOCATING, offset, is_paused, leader_epoch=leader_epoch)
+        return state, (Pause(), StartFeed(offset, leader_epoch=leader_epoch))
 
-    def sought(self, offset: int, *, confirms_topic: bool = False) -> Step:
+    def sought(self, offset: int, *, confirms_topic: bool = False, leader_epoch: int | None = None) -> Step:
         """Go on at `offset`, which the store may have, after a seek of the application, a reset or a truncation."""
-        state, _ = self.start(offset, is_paused=self.is_paused)
-        return state, (Pause(), StopFeed(), StartFeed(offset, confirms_topic))
+        state, _ = self.start(offset, is_paused=self.is_paused, leader_epoch=leader_epoch)
+        return state, (Pause(), StopFeed(), StartFeed(offset, confirms_topic, leader_epoch))
 
     def unanswered(self, retry_at_s: float) -> Step:
         """Go on if the group has not told its committed offset. librdkafka asks for it at a new assignment."""

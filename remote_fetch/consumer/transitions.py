@@ -74,9 +74,9 @@ class Transitions:
                 self._handover.start(partition, offset, leader_epoch)
             case StopFeed():
                 self.stop_feed(partition)
-            case StartFeed(offset, confirms_topic):
+            case StartFeed(offset, confirms_topic, leader_epoch):
                 expected_id = partition.topic_id if confirms_topic else None
-                feed = Feed(self._context, partition.topic, partition.number, offset, expected_id)
+                feed = Feed(self._context, partition.topic, partition.number, offset, expected_id, leader_epoch)
                 partition.records.start(feed)
                 self._workers.add(feed)
 
@@ -86,23 +86,27 @@ class Transitions:
         if feed is not None:
             self._workers.drop(feed)
 
-    def begin_at(self, partition: AssignedPartition, offset: int) -> None:
-        """Read an assigned partition from `offset` on, from the store if it may be used and may have the offset."""
-        circuit = self._context.open_circuit()
+    def begin_at(self, partition: AssignedPartition, offset: int, leader_epoch: int | None = None) -> None:
+        """Read an assigned partition from `offset` on, from the store if it may be used and may have the offset.
+
+        `leader_epoch`: that of the record before, if the application names it.
+        """
+        circuit, state = self._context.open_circuit(), partition.state
         if not may_be_tiered(offset) or offset == partition.log_end:
-            self.apply(partition, partition.state.at_broker(offset, "assigned", self._clock() + PROBE_AGAIN_S))
+            retry_at_s = self._clock() + PROBE_AGAIN_S
+            self.apply(partition, state.at_broker(offset, "assigned", retry_at_s, leader_epoch))
         elif circuit is None:
-            self.apply(partition, PartitionState.start(offset, is_paused=partition.state.is_paused))
+            self.apply(partition, PartitionState.start(offset, is_paused=state.is_paused, leader_epoch=leader_epoch))
         else:
             retry_at_s = to_seconds(circuit.retry_at_ms)
-            self.apply(partition, partition.state.at_broker(offset, circuit.reason, retry_at_s))
+            self.apply(partition, state.at_broker(offset, circuit.reason, retry_at_s, leader_epoch))
 
-    def seek(self, partition: AssignedPartition, offset: int) -> None:
-        """Let the application go on at `offset`, which may be logical."""
+    def seek(self, partition: AssignedPartition, offset: int, leader_epoch: int | None = None) -> None:
+        """Let the application go on at `offset`, which may be logical. `leader_epoch` as for `begin_at`."""
         partition.position.forget()
         partition.position.release()
         if may_be_tiered(offset):
-            self.apply(partition, partition.state.sought(offset))
+            self.apply(partition, partition.state.sought(offset, leader_epoch=leader_epoch))
         else:
             self.apply(partition, partition.state.at_broker(offset, "sought", self._clock() + PROBE_AGAIN_S))
 
