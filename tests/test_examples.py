@@ -27,7 +27,7 @@ PRINTED = {
     "08_write_a_fetcher.py": ("SqliteFetcher fits the port: True",),
     "10_daft.py": ("'partition': [3, 4]",),
     "11_ray.py": ("126 records",),
-    "14_examine_a_fetcher.py": ("13 passed",),
+    "14_examine_a_fetcher.py": ("15 passed",),
 }
 
 

@@ -55,7 +55,7 @@ def write_kafka_local(directory: Path | str, segments: Iterable[BuiltSegment]) -
 
 
 class SegmentStore:
-    """A RemoteStorageFetcher over segments in memory, the simplest that keeps the contract.
+    """A RemoteStorageFetcher over segments in memory, the simplest one. It needs no configuration, and is never closed.
 
     Segments may be added and removed between calls. A removed segment raises SegmentNotFound.
     """

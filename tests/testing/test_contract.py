@@ -5,6 +5,8 @@ The fetchers of the clouds are examined beside their servers, in `tests/stores`.
 
 from __future__ import annotations
 
+import io
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,9 +19,10 @@ from fetchers.any_fsspec import FsspecFetcher
 from fetchers.http import HttpFetcher
 from fetchers.local import LocalFetcher
 from fetchers.memory import MemoryFetcher
-from remote_fetch.errors import StorageUnavailable
+from remote_fetch.errors import SegmentNotFound, StorageTimeout, StorageUnavailable
 from remote_fetch.fetch.spi import RemoteStorageFetcher
-from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata
+from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata, TopicIdPartition
+from remote_fetch.testing import contract_parts as parts
 from remote_fetch.testing.contract import (
     DenialContract,
     FetcherContract,
@@ -222,6 +225,42 @@ class LeaksTheSdk(Plain):
             raise FileNotFoundError("theirs") from error
 
 
+class OneHandle(Plain):
+    """Has one open file for each segment, which all calls share."""
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        super().configure(configs)
+        self.files = {segment.metadata.segment_id: io.BytesIO(segment.log) for segment in parts.stored_segments()}
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
+    ) -> memoryview:
+        super().fetch_log_segment(metadata, 0, 1)
+        file = self.files[metadata.segment_id]
+        file.seek(start_position)
+        return memoryview(file.read() if end_position < 0 else file.read(end_position - start_position))
+
+
+class IndexByStart(Plain):
+    """Remembers an index by the partition's number and the start offset."""
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        super().configure(configs)
+        self.known: dict[object, bytes | None] = {}
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes | None:
+        found = super().fetch_index(metadata, index_type)
+        place = metadata.topic_id_partition.partition, metadata.start_offset, index_type
+        return self.known.setdefault(place, found)
+
+
+class AbsentWhenWrittenAgain(IndexByStart):
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes | None:
+        place = metadata.segment_id, index_type
+        found = None if place in self.known else Plain.fetch_index(self, metadata, index_type)
+        return self.known.setdefault(place, found) and found
+
+
 class AbsentWhenDenied(Plain):
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
@@ -241,13 +280,13 @@ class Examined(FetcherContract, DenialContract):
         self.kind = kind
 
     def new_fetcher(self) -> RemoteStorageFetcher:
-        return self.kind(contract_segments())
+        return self.kind(parts.stored_segments())
 
     def configs(self) -> Mapping[str, str]:
         return {"any": "thing"}
 
-    def put(self, name: str, data: bytes) -> None:
-        raise AssertionError("not asked for")
+    def put_segment(self, segment: BuiltSegment) -> None:
+        """They are there."""
 
     @contextmanager
     def denied(self) -> Iterator[Mapping[str, str]]:
@@ -283,6 +322,9 @@ def broken_by(kind: type[Plain]) -> set[str]:
         (StaysOpen, "test_closed"),
         (TakesAnything, "test_a_configuration_that_says_nothing"),
         (LeaksTheSdk, "test_a_segment_that_is_not_there"),
+        (OneHandle, "test_several_threads_at_once"),
+        (IndexByStart, "test_similar_segments"),
+        (AbsentWhenWrittenAgain, "test_an_index_that_is_written_again"),
         (AbsentWhenDenied, "test_what_is_refused_is_never_absent"),
     ],
 )
@@ -292,6 +334,91 @@ def test_a_broken_promise_is_noticed(kind: type[Plain], test: str) -> None:
 
 def test_a_fetcher_that_keeps_all_promises_passes() -> None:
     assert broken_by(Plain) == set()
+
+
+class OneAStart(LocalFetcher):
+    def list_segments(self, topic: str | None = None) -> Iterator[RemoteLogSegmentMetadata]:
+        return iter({each.start_offset: each for each in super().list_segments(topic)}.values())
+
+
+class UpToTheFirstDash(LocalFetcher):
+    def list_segments(self, topic: str | None = None) -> Iterator[RemoteLogSegmentMetadata]:
+        found = super().list_segments()
+        return (each for each in found if topic in (None, each.topic_id_partition.topic.partition("-")[0]))
+
+
+class OneTopic(LocalFetcher):
+    def list_partition(self, partition: TopicIdPartition) -> Iterator[RemoteLogSegmentMetadata]:
+        return super().list_segments(partition.topic)
+
+
+@pytest.mark.parametrize(
+    ("kind", "test"),
+    [
+        (OneAStart, "test_every_segment_is_listed_once"),
+        (UpToTheFirstDash, "test_one_topic_alone"),
+        (OneTopic, "test_one_partition_alone"),
+    ],
+)
+def test_a_listing_that_mixes_up_segments_is_noticed(kind: type[LocalFetcher], test: str, tmp_path: Path) -> None:
+    class Listed(Directory, ListingContract):
+        root = tmp_path
+
+        def new_fetcher(self) -> RemoteStorageFetcher:
+            return kind()
+
+        def configs(self) -> Mapping[str, str]:
+            return {URL: str(self.root)}
+
+    suite = Listed()
+    for segment in parts.stored_segments():
+        suite.put_segment(segment)
+    with pytest.raises(AssertionError):
+        getattr(suite, test)(contract_segments())
+
+
+class Stalls(Plain):
+    """Waits for longer than it may, and takes half of an index for the whole."""
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
+    ) -> memoryview:
+        threading.Event().wait(2)
+        raise StorageTimeout("too late")
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes | None:
+        found = super().fetch_index(metadata, index_type) or b""
+        return found[: len(found) // 2]
+
+
+def test_timeouts_that_are_not_obeyed_and_half_indexes_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stalled(StallContract):
+        def new_fetcher(self) -> RemoteStorageFetcher:
+            return Stalls(contract_segments())
+
+        @contextmanager
+        def stalled_body(self) -> Iterator[Mapping[str, str]]:
+            yield {"any": "thing"}
+
+        stalled_connect = stalled_body
+
+    monkeypatch.setattr(parts, "_STALL_S", 0.1)
+    suite, segments = Stalled(), contract_segments()
+    for test in (suite.test_no_connection, suite.test_half_a_body):
+        with pytest.raises(AssertionError, match="still waiting"):
+            test(segments)
+    monkeypatch.setattr(parts, "_STALL_S", 20)
+    suite.test_half_a_body(segments)
+    with pytest.raises(AssertionError):
+        suite.test_half_an_index(segments)
+
+
+def test_a_secret_in_an_error_is_noticed_and_a_short_value_is_none() -> None:
+    options = {f"remote.storage.options.{name}": value for name, value in {"anon": "", "use_ssl": "0"}.items()}
+    error = SegmentNotFound("no such object", object_name="00000.log")
+    parts.examine(error, options)
+    with pytest.raises(AssertionError, match=r"remote\.storage\.options\.key"):
+        parts.examine(error, {**options, "remote.storage.options.key": "00000.log"})
 
 
 def test_the_segments_cover_the_promises() -> None:
