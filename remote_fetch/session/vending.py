@@ -22,7 +22,12 @@ from remote_fetch.model import OBJECT_KINDS, RemoteLogSegmentId, RemoteLogSegmen
 
 __all__ = ["Signed", "Vendor"]
 
-_SECRET = re.compile(r"^encryption\.|secret|password|passphrase|token|credential|private", re.IGNORECASE)
+_SECRET = re.compile(
+    r"^encryption\.|secret|passw|passphrase|pwd|token|credential|private"
+    r"|(^|[^a-z])(auth\w*|sas|sig\w*|cert\w*|connection.?string|\w*key)$",
+    re.IGNORECASE,
+)
+"""Names of options that may hold a secret, of layouts of others too. `key.prefix` holds none."""
 _DEFAULT_LAYOUT = "kafka_local"
 _PARTITION = TopicIdPartition(Uuid(bytes(range(1, 17))), "a.topic-of_the-check", 7)
 _MADE_UP = RemoteLogSegmentMetadata(RemoteLogSegmentId(_PARTITION, Uuid(bytes(range(17, 33)))), 42, 99, 1024)
