@@ -6,7 +6,8 @@ Rules of the file:
   that order, and their number says where a later run goes on.
 - Between two runs the old log may lose its first records. Then a run does not count by its own plan what a run before
   has written, because it no longer sees all of these records.
-- The new topic belongs to the restore. A record of another writer is found by its number, and ends the job.
+- The new topic belongs to the restore. A record of another writer is found by its number, and ends the job. Between a
+  run that was killed and the next one its number tells nothing, and only the comparison in the end finds it.
 - The journal is behind the topic, never ahead of it.
 """
 
@@ -182,12 +183,19 @@ class Restore:
             partition.topic, str(partition.topic_id), request.isolation.value, self._target.topic,
             self._target.topic_id(), journal.head.starts, journal.head.source_starts,
         )  # fmt: skip
-        numbers = {plan.opened.partition.partition for plan in self.plans}
-        if head != journal.head or numbers != journal.maps.keys():
+        if head != journal.head:
             raise ConfigError(
                 f"{request.journal} belongs to another job: {_described(journal.head)}; now {_described(head)}",
                 key="--journal",
                 hint="Name the same topics and isolation level as the run before, or a new journal and an empty topic",
+            )
+        numbers = {plan.opened.partition.partition for plan in self.plans}
+        if numbers != journal.maps.keys():
+            raise ConfigError(
+                f"the old topic has the partitions {sorted(numbers)} now, and had {sorted(journal.maps)} when "
+                f"{request.journal} was begun",
+                key="--journal",
+                hint="Begin again with an empty topic and a new journal",
             )
 
     def _take_over(self, journal: Journal) -> None:

@@ -310,6 +310,17 @@ class TestWrongTargets:
         with pytest.raises(ConfigError, match=r"to new:.*to renamed:"):
             restore(bucket, tmp_path / "journal", target)
 
+    def test_a_topic_that_has_more_partitions_now(self, bucket: Path, tmp_path: Path) -> None:
+        target, grown = FakeTarget(), tmp_path / "grown"
+        restore(bucket, tmp_path / "journal", target)
+        shutil.copytree(bucket, grown)
+        log = LogBuilder("orders", Uuid(bytes(range(16))), PARTITIONS)
+        log.append_batch([Record(0)])
+        log.roll()
+        write_kafka_local(grown, log.segments())
+        with pytest.raises(ConfigError, match=r"has the partitions \[0, 1, 2, 3\] now, and had \[0, 1, 2\]"):
+            restore(grown, tmp_path / "journal", target)
+
 
 @pytest.mark.parametrize(
     "line",
