@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from remote_fetch.errors import ConfigError, OffsetOutOfRange, UnknownTopic
+from remote_fetch.errors import ConfigError, OffsetOutOfRange, RemoteFetchError, UnknownTopic
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Notice
 from remote_fetch.plan.ranges import PlanStep, plan_offsets
@@ -240,16 +240,24 @@ class StreamDriver:
         return {at: cut(steps[at], share) for at, share in share_limit(sizes, limit).items()}
 
     def _steps(self, at: tuple[str, int], first: int, stop: int) -> tuple[PlanStep, ...]:
-        """About how a stretch will be read: by the segments as they are listed, whatever their lineage."""
+        """About how a stretch will be read: by the segments as they are listed, whatever their lineage.
+
+        If the locator fails and the broker may read the stretch, no segment is known. The plan of the batch reports it.
+        """
         session = self._session
         assert session is not None
         partition = TopicIdPartition(self._ids[at[0]], *at)
         opened = untiered(partition, self._options.isolation, LogBounds(None))
-        if session.stepwise is None:
-            timeline = session.locator.timeline(partition)
-        else:
-            level, most = IsolationLevel.READ_UNCOMMITTED, stop - first
-            timeline = session.stepwise.reach(partition, first, stop, isolation=level, most=most)
+        try:
+            if session.stepwise is None:
+                timeline = session.locator.timeline(partition)
+            else:
+                level, most = IsolationLevel.READ_UNCOMMITTED, stop - first
+                timeline = session.stepwise.reach(partition, first, stop, isolation=level, most=most)
+        except RemoteFetchError as error:
+            if not session.fallback.allows(error):
+                raise
+            timeline = opened.timeline
         return plan_offsets(partition, opened.with_timeline(timeline), first, stop)
 
     def _sized(self, steps: tuple[PlanStep, ...]) -> tuple[PlanStep, ...]:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,10 @@ from remote_fetch.errors import ConfigError
 from remote_fetch.locate import service_locator
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.observe import Report
+from remote_fetch.spark.options import parse_options
+from remote_fetch.spark.reader import read_task
+from remote_fetch.spark.stream_driver import StreamDriver
+from remote_fetch.spark.stream_limits import parse_trigger_limits
 from tests.cases import each_of, of_a_change
 from tests.rig import topics
 from tests.rig.acls import allow, revoke_all
@@ -37,6 +42,7 @@ from tests.rig.test_read import ISOLATION_OF_A_CHANGE, ISOLATIONS, from_store, m
 from tests.rig.test_spark import rows, shown
 from tests.rig.topics import OracleRecord
 from tests.rig.vended import BELIEVED_S, Edit, Vended, halted, vended
+from tests.spark.buckets import COLUMNS, rows_of
 from tests.spark.test_source import plain
 from tests.stores.artifacts import MissingTool
 from tests.stores.servers import Server
@@ -425,6 +431,21 @@ def through(scene: Scene, isolation: str, edit: Edit) -> Report:
 @each_of("what", WITH_EVERY_CHANGE)
 def test_a_service_that_lies(scene: Scene, what: str) -> None:
     through(scene, "read_committed", partial(told, what))
+
+
+@pytest.mark.parametrize("limit", [{"maxOffsetsPerTrigger": "50"}, {"maxBytesPerTrigger": "20000"}])
+def test_a_limited_stream_of_spark_with_a_service_that_lies(scene: Scene, limit: dict[str, str]) -> None:
+    with scene.vended.edited(partial(told, "another topic")) as relay:
+        given = {**spark_options(scene, "read_committed"), "remote.locator.url": relay.url, **limit}
+        options = parse_options({**given, "startingOffsets": "earliest"})
+        with closing(StreamDriver(options, parse_trigger_limits(limit))) as stream:
+            at, found, batches = stream.initial(), [], 0
+            while (end := stream.next_stop(at, is_limited=True)) != at:
+                for task in stream.tasks(at, end):
+                    found += [row[2] for row in rows_of(read_task(task, options.config, COLUMNS))]
+                at, batches = end, batches + 1
+    assert found == [one.offset for one in scene.expected["read_committed"]]
+    assert batches > 1
 
 
 @pytest.mark.scheduled
