@@ -16,9 +16,11 @@ import pytest
 
 from remote_fetch import export_topic, read_arrow
 from remote_fetch.cli import main
-from remote_fetch.errors import ConfigError, UnknownTopic
+from remote_fetch.errors import ConfigError, UnknownTopic, Unlocatable
+from remote_fetch.model import IsolationLevel
 from remote_fetch.observe import Event, RecordsRead
 from remote_fetch.tables.commit import MANIFEST
+from remote_fetch.tables.export_plan import ExportBounds, plan_export
 from remote_fetch.tables.job_records import Committed
 from remote_fetch.tables.progress import Progress
 from remote_fetch.testing.log_builder import LogBuilder
@@ -26,6 +28,8 @@ from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import write_kafka_local
 from tests.cases import each_of
 from tests.golden.conftest import SETS, Tier
+from tests.scan.bucket import plain_log
+from tests.stores.stand_in import sessions_without_segments
 
 HOUR_MS = 3_600_000
 FIRST_MS = 1_700_000_000_000
@@ -103,6 +107,18 @@ def test_a_stream_goes_on_where_the_export_ends(tmp_path: Path) -> None:
         assert all(offset < end for offset in of_export.column("offset").to_pylist())
     manifest = Committed.load((to / MANIFEST).read_text())
     assert manifest.reads == Progress("tx", manifest.reads.topic_id if manifest.reads else "", done.ranges)
+
+
+def test_an_end_of_the_tier_that_no_locator_tells(tmp_path: Path) -> None:
+    """Beside brokers the tier would look empty."""
+    given = (None, IsolationLevel.READ_COMMITTED, None, False, 1 << 20)
+    log, config = plain_log(), {"remote.storage.url": str(tmp_path), "fetch.remote.when": "always"}
+    with sessions_without_segments(log):
+        with pytest.raises(Unlocatable, match="does not know"):
+            plan_export(ExportBounds("topic", "earliest", "tier", *given, config), None)
+        job = plan_export(ExportBounds("topic", "earliest", "latest", *given, config), None)
+    assert job.reads.ranges == {0: (log.start_offset, log.next_offset)}
+    assert job.fallbacks == {"unlocatable": 1}
 
 
 def test_files_have_a_size_and_are_in_order(tmp_path: Path) -> None:

@@ -99,6 +99,8 @@ class _Reads:
 
     def _planned(self, opened: OpenPartition) -> tuple[PartitionPlan, int]:
         number = opened.partition.partition
+        if self._is_tier and opened.unread is not None:
+            self._session.locator.timeline(opened.partition)  # its error ends the export: the end is unknown
         end = opened.clip(max(opened.stable_stop, opened.first_offset)) if self._is_tier else self._ends[number]
         at = self._held.get(number)
         first, stop = self._first_read(opened, number, end) if at is None else self._next_read(opened, at, end)

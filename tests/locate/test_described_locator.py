@@ -9,7 +9,16 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from remote_fetch.errors import UnknownTopic
+from remote_fetch.errors import (
+    ConfigError,
+    CorruptSegment,
+    RemoteFetchError,
+    StorageDenied,
+    StorageThrottled,
+    StorageTimeout,
+    StorageUnavailable,
+    UnknownTopic,
+)
 from remote_fetch.locate.cluster import Topic
 from remote_fetch.locate.described_locator import DescribedLocator
 from remote_fetch.locate.locator import KnownTimelines
@@ -24,6 +33,13 @@ def locator(
     topics: dict[str, tuple[Uuid | None, Collection[int]]], *tiered: TopicIdPartition, code: int | None = None
 ) -> DescribedLocator:
     """Over timelines of `tiered`, for a cluster of these topics. It answers about another topic with `code`."""
+    return over(KnownTimelines(Timeline(partition, (), ()) for partition in tiered), topics, code=code)
+
+
+def over(
+    tiered: KnownTimelines, topics: dict[str, tuple[Uuid | None, Collection[int]]], *, code: int | None = None
+) -> DescribedLocator:
+    """As `locator`, over another locator."""
 
     def describe(name: str) -> Topic:
         if name not in topics:
@@ -32,7 +48,7 @@ def locator(
         return Topic(name, topic_id, tuple(numbers), may_read=True)
 
     cluster: Any = SimpleNamespace(describe=describe, names=lambda: tuple(topics))
-    return DescribedLocator(KnownTimelines(Timeline(partition, (), ()) for partition in tiered), cluster)
+    return DescribedLocator(tiered, cluster)
 
 
 def test_partitions_without_segments_are_the_clusters() -> None:
@@ -70,3 +86,55 @@ def test_only_a_locator_that_sees_no_brokers_gets_one_around_it() -> None:
     assert isinstance(beside_brokers(tiered, brokers), DescribedLocator)
     other = cast(Any, SimpleNamespace())
     assert beside_brokers(other, brokers) is other
+
+
+class Failing(KnownTimelines):
+    """A locator over a store that gives `failure` to a listing. `asked` counts these."""
+
+    def __init__(self, failure: RemoteFetchError | None, *tiered: TopicIdPartition) -> None:
+        super().__init__(Timeline(partition, (), (), orphan_updates=7) for partition in tiered)
+        self.failure, self.asked = failure, 0
+
+    def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
+        self.asked += 1
+        if self.failure is not None:
+            raise self.failure
+        return super().partitions(topic, numbers)
+
+
+PAIR = TopicIdPartition(NEW, "orders", 0), TopicIdPartition(NEW, "orders", 1)
+
+
+@pytest.mark.parametrize("kind", [StorageUnavailable, StorageThrottled, StorageDenied, StorageTimeout, CorruptSegment])
+def test_a_store_that_cannot_be_listed_leaves_the_clusters_partitions(kind: type[RemoteFetchError]) -> None:
+    """It is asked once. Each timeline has its error, until it answers."""
+    store = Failing(kind("injected"), *PAIR)
+    found = over(store, {"orders": (NEW, [0, 1])})
+    assert found.partitions("orders") == PAIR
+    for partition in PAIR:
+        with pytest.raises(kind, match=r"^injected$") as raised:
+            found.timeline(partition)
+        raised.value.at(topic="orders", partition=partition.partition)
+    assert store.asked == 1
+    store.failure = None
+    assert found.partitions("orders") == PAIR
+    assert [found.timeline(partition).orphan_updates for partition in PAIR] == [7, 7]
+
+
+def test_what_the_brokers_do_not_tell_needs_the_store() -> None:
+    found = over(Failing(StorageUnavailable("injected")), {"orders": (NEW, [0]), "old": (None, [0])})
+    for topic in (None, f"orders:{OLD}", "old"):
+        with pytest.raises(StorageUnavailable):
+            found.partitions(topic)
+
+
+def test_a_wrong_configuration_is_an_error_beside_brokers_too() -> None:
+    with pytest.raises(ConfigError):
+        over(Failing(ConfigError("injected")), {"orders": (NEW, [0])}).partitions("orders")
+
+
+def test_the_failure_of_one_topic_is_not_anothers() -> None:
+    store = Failing(StorageUnavailable("injected"), TopicIdPartition(OLD, "other", 0))
+    found = over(store, {"orders": (NEW, [0])})
+    found.partitions("orders")
+    assert found.timeline(TopicIdPartition(OLD, "other", 0)).orphan_updates == 7

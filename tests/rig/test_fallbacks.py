@@ -12,12 +12,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 import remote_fetch
+from remote_fetch import export_topic
+from remote_fetch.cli import main
 from remote_fetch.config import Config
 from remote_fetch.decode.columns import COLUMNS
 from remote_fetch.errors import (
@@ -242,6 +245,38 @@ def test_no_storage_is_configured(rig: Rig, tiered: Callable[[Rig], str], isolat
     assert report.fallbacks == {"not-configured": 1}
     assert report.remote_gets == 0
     assert len([one for one in report.notices if "no remote storage is configured" in one]) == 1
+
+
+def without_a_store(rig: Rig) -> dict[str, Any]:
+    """The configuration for a store that has to be listed, and at whose address no server answers."""
+    options = {"key": "key", "secret": "secret", "endpoint_url": "http://127.0.0.1:1"}
+    return {
+        **config_of(rig, remote_locator="listing", **IMPATIENT),
+        "remote.storage.url": "s3://tier",
+        **{f"remote.storage.options.{name}": value for name, value in options.items()},
+    }
+
+
+@pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)
+def test_a_store_that_cannot_be_listed(rig: Rig, tiered: Callable[[Rig], str], isolation: str) -> None:
+    topic = tiered(rig)
+    found, report = from_store(without_a_store(rig), topic, isolation)
+    assert found == topics.broker_records(rig, topic, 0, isolation)
+    assert (report.fallbacks, report.remote_gets) == ({"unavailable": 1}, 0)
+
+
+def test_a_store_that_cannot_be_listed_ends_what_asks_for_the_tier(
+    rig_43: Rig, tiered: Callable[[Rig], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic, config = tiered(rig_43), without_a_store(rig_43)
+    with pytest.raises(StorageUnavailable):
+        export_topic(topic, to=str(tmp_path / "tier"), config=config)
+    done = export_topic(topic, to=str(tmp_path / "latest"), end="latest", config=config)
+    assert done.rows == len(topics.broker_records(rig_43, topic, 0, "read_committed"))
+    options = [text for name, value in config.items() for text in ("-X", f"{name}={value}")]
+    for command in ("ls", "bounds"):
+        assert main([command, "-t", topic, *options]) == 1
+        assert "the store could not be reached" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)

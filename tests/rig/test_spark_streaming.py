@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.dataset as ds
 import pytest
 
-from remote_fetch.errors import OffsetOutOfRange
+from fetchers.local import LocalFetcher
+from remote_fetch.errors import OffsetOutOfRange, StorageUnavailable
 from remote_fetch.spark import backfill
 from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.reader import read_task
@@ -238,6 +239,31 @@ def test_from_the_tier_to_the_broker_in_mid_stream(rig_43: Rig, new_topic: Calla
     assert found == [row[:2] for row in records(rig_43, topic, 1)]
     assert kinds[0] == {"SegmentSlice"}
     assert kinds[-1] == {"BrokerRange"}
+
+
+def test_a_store_that_cannot_be_listed_in_some_batches(
+    rig_43: Rig, new_topic: Callable[[str], str], driver: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic("spark-stream")
+    mixed_topic(rig_43, topic)
+    topics.wait_tiered(rig_43, topic)
+    options = options_of(rig_43, topic, **{"remote.locator": "listing", "fetch.remote.when": "always"})
+    stream = driver(options, maxOffsetsPerTrigger="60", **{"kafka.isolation.level": "read_committed"})
+    list_segments, is_away = LocalFetcher.list_segments, True
+
+    def listed(fetcher: LocalFetcher, of: str | None = None) -> Any:
+        if is_away:
+            raise StorageUnavailable("the store could not be reached")
+        return list_segments(fetcher, of)
+
+    monkeypatch.setattr(LocalFetcher, "list_segments", listed)
+    at, found, kinds = stream.initial(), [], []
+    while (end := stream.next_stop(at, is_limited=True)) != at:
+        kinds.append({type(step).__name__ for task in stream.tasks(at, end) for step in task.steps})
+        found += batch(stream, at, end)
+        at, is_away = end, len(kinds) % 2 == 0
+    assert found == [row[:2] for row in records(rig_43, topic, 1)]
+    assert kinds[:4] == [{"BrokerRange"}, {"SegmentSlice"}] * 2
 
 
 def test_partitions_that_are_new(rig_43: Rig, new_topic: Callable[[str], str], driver: Make) -> None:

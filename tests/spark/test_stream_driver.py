@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NoReturn
 
 import pytest
 
-from remote_fetch.errors import ConfigError, ErrorKind, OffsetOutOfRange, UnknownTopic, Unlocatable
-from remote_fetch.locate.locator import KnownTimelines
-from remote_fetch.locate.timeline import Timeline
-from remote_fetch.model import TopicIdPartition
+from remote_fetch.errors import ConfigError, ErrorKind, OffsetOutOfRange, UnknownTopic
 from remote_fetch.plan.ranges import BrokerRange
-from remote_fetch.session.brokers import Brokers
-from remote_fetch.session.session import Session
 from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.reader import read_task
 from remote_fetch.spark.stream_driver import StreamDriver
@@ -27,7 +21,7 @@ from remote_fetch.testing.records import Record
 from tests.scan.bucket import plain_log
 from tests.scan.sparse import SparseTier
 from tests.spark.buckets import COLUMNS, Row, bucket_alone, expected, rows_of, tier
-from tests.stores.stand_in import Broker
+from tests.stores.stand_in import sessions_without_segments
 
 AT = ("topic", 0)
 
@@ -115,38 +109,18 @@ def test_a_limit_of_bytes_knows_the_size_that_metadata_cannot_hold(
     assert driver({**options, "maxOffsetsPerTrigger": "7"}).next_stop({AT: 1000}, is_limited=True) == {AT: 1007}
 
 
-class Unlocated(KnownTimelines):
-    """Names the partitions of the log, and locates none of their segments."""
-
-    def timeline(self, partition: TopicIdPartition) -> NoReturn:
-        raise Unlocatable("the service does not know what was asked for (404)")
-
-    def reach(self, *_: Any, **__: Any) -> NoReturn:
-        raise Unlocatable("the leader gives no location")
-
-
 @pytest.mark.parametrize("limit", ["maxOffsetsPerTrigger", "maxBytesPerTrigger"])
 @pytest.mark.parametrize("is_stepwise", [False, True])
 def test_a_limit_does_without_segments_where_brokers_can_read(
-    bucket: dict[str, str], limit: str, is_stepwise: bool, driver: Make, monkeypatch: pytest.MonkeyPatch
+    bucket: dict[str, str], limit: str, is_stepwise: bool, driver: Make
 ) -> None:
     log = plain_log()
-    broker, known = Broker(log), Unlocated([Timeline(log.topic_id_partition, (), ())])
-    open_session = Session.open
-
-    def with_broker(config: Mapping[str, Any]) -> Session:
-        session = open_session(config)
-        session.brokers, session.locator = Brokers(broker, broker, broker), known  # type: ignore[arg-type]
-        session.fallback.reader = session.brokers.reader
-        session.stepwise = known if is_stepwise else None  # type: ignore[assignment]
-        return session
-
-    monkeypatch.setattr(Session, "open", with_broker)
     stream = driver({**bucket, "fetch.remote.when": "always"}, **{limit: "7" if "Offsets" in limit else "7168"})
-    at, steps = stream.initial(), []
-    while (end := stream.next_stop(at, is_limited=True)) != at:
-        steps += [step for task in stream.tasks(at, end) for step in task.steps]
-        at = end
+    with sessions_without_segments(log, is_stepwise=is_stepwise):
+        at, steps = stream.initial(), []
+        while (end := stream.next_stop(at, is_limited=True)) != at:
+            steps += [step for task in stream.tasks(at, end) for step in task.steps]
+            at = end
     assert all(isinstance(step, BrokerRange) and step.reason == ErrorKind.UNLOCATABLE for step in steps)
     assert [(step.first_offset, step.last_offset) for step in steps] == [
         (first, min(first + 6, log.next_offset - 1)) for first in range(log.start_offset, log.next_offset, 7)

@@ -10,14 +10,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
+import pytest
 
 from remote_fetch.config import Config
 from remote_fetch.decode.columns import schema_for
+from remote_fetch.errors import Unlocatable
 from remote_fetch.locate.lineage import Lineage
+from remote_fetch.locate.locator import KnownTimelines
+from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition
 from remote_fetch.observe import Report
 from remote_fetch.plan.ranges import BrokerRange
@@ -28,7 +33,7 @@ from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from tests.scan.bucket import COLUMNS, Row, rows_of
 
-__all__ = ["Broker", "Stream", "read_with_broker"]
+__all__ = ["Broker", "Stream", "Unlocated", "give_broker", "read_with_broker", "sessions_without_segments"]
 
 
 class Broker:
@@ -95,13 +100,48 @@ class Stream:
     duration_s: float
 
 
+class Unlocated(KnownTimelines):
+    """Names partitions, and locates none of their segments."""
+
+    def timeline(self, partition: TopicIdPartition) -> NoReturn:
+        """As `Locator.timeline`."""
+        raise Unlocatable("the service does not know what was asked for (404)")
+
+    def reach(self, *_: Any, **__: Any) -> NoReturn:
+        """As `StepwiseLocator.reach`."""
+        raise Unlocatable("the leader gives no location")
+
+
+def give_broker(session: Session, log: LogBuilder) -> Broker:
+    """Let a session read beside the stand-in of a broker, which has `log`."""
+    broker = Broker(log)
+    session.brokers = Brokers(broker, broker, broker)  # type: ignore[arg-type]
+    session.fallback.reader = session.brokers.reader
+    return broker
+
+
+@contextmanager
+def sessions_without_segments(log: LogBuilder, *, is_stepwise: bool = False) -> Iterator[None]:
+    """Let all sessions that are opened know the partition of `log`, have a broker, and locate no segment."""
+    open_session, known = Session.open, Unlocated([Timeline(log.topic_id_partition, (), ())])
+
+    def opened(*given: Any) -> Session:
+        session = open_session(*given)
+        give_broker(session, log)
+        session.locator, session.stepwise = known, known if is_stepwise else None  # type: ignore[assignment]
+        return session
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Session, "open", opened)
+        yield
+
+
 def read_with_broker(fetcher: Any, log: LogBuilder, isolation: IsolationLevel, config: Mapping[str, Any]) -> Stream:
     """All of the log's tier, read through `fetcher`; the log itself stands in for the broker."""
-    broker, rows = Broker(log), []
+    rows: list[Row] = []
     began = time.monotonic()
     with Session(Config.parse({**config, "fetch.remote.when": "always"}), fetcher) as session:
-        session.brokers = Brokers(broker, broker, broker)  # type: ignore[arg-type]
-        session.fallback.reader = session.brokers.reader
+        broker = give_broker(session, log)
         plans = plan_job(
             session, log.topic_id_partition.topic, start="earliest", end="latest", partitions=None,
             isolation=isolation, log_start=None,
