@@ -193,7 +193,9 @@ class Session:
     def _locator_over(self, fetcher: RemoteStorageFetcher, planned: Planned | None) -> GuessingLocator:
         if planned is None:
             return self._open_locator(fetcher)
-        return PlannedLocator(planned.timelines, planned.inferred, lambda: self._open_locator(fetcher))
+        return PlannedLocator(
+            planned.timelines, planned.inferred, lambda: beside_brokers(self._open_locator(fetcher), self.brokers)
+        )
 
     def _open_locator(self, fetcher: RemoteStorageFetcher) -> GuessingLocator:
         settings = self.config.settings

@@ -243,6 +243,24 @@ def test_an_object_that_only_the_broker_still_has(rig_43: Rig, new_topic: Callab
         rows(options, minPartitions="40")
 
 
+@pytest.mark.parametrize("locator", ["metadata-topic", "listing"])
+def test_a_topic_whose_objects_are_all_gone_behind_the_plan(
+    rig_43: Rig, new_topic: Callable[[str], str], locator: str
+) -> None:
+    topic = new_topic("spark")
+    topics.create_topic(rig_43, topic, local_retention_ms="-2")
+    topics.produce(rig_43, topic, 150)
+    rig_43.until("tiered", lambda: topics.offsets(rig_43, topic, 0).latest_tiered > 100)
+    options = options_of(rig_43, topic, **{"remote.locator": locator, "fetch.remote.when": "always"})
+    plan = planned(options)
+    for path in rig_43.remote.rglob(f"{topic}-0*/*"):
+        path.unlink()
+    found, report = read(options, plan)
+    assert [row[2] for row in found] == list(range(150))
+    assert report.fallbacks
+    assert (report.remote_gets, report.broker_records) == (0, 150)
+
+
 def test_partitions_of_which_the_bucket_knows_nothing(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
     topic = new_topic("spark")
     topics.create_topic(rig_43, topic, partitions=2)

@@ -9,6 +9,7 @@ import pytest
 
 from remote_fetch.config import Config
 from remote_fetch.errors import Cancelled, ConfigError, RemoteFetchError
+from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.listing import ListingLocator
 from remote_fetch.locate.locator import KnownTimelines
 from remote_fetch.locate.metadata_replay import METADATA_TOPICS
@@ -17,7 +18,7 @@ from remote_fetch.observe import Event, Notice
 from remote_fetch.prepare.parallel import all_at_once
 from remote_fetch.session import session as module
 from remote_fetch.session.budgets import _BUDGETS
-from remote_fetch.session.session import Session
+from remote_fetch.session.session import Planned, Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import SegmentStore
@@ -69,6 +70,16 @@ def test_brokers_are_left_alone_where_a_listing_is_asked_for(tmp_path: Path) -> 
     config = {"remote.storage.url": str(tmp_path), "bootstrap.servers": "localhost:1", "remote.locator": "listing"}
     with Session.open(config) as session:
         assert session.locator_name == ListingLocator.__name__
+
+
+def test_brokers_tell_the_partitions_for_the_rest_of_a_plan_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bucket has nothing of the topic any more, and a read that notices it can fall back."""
+    partition = LogBuilder().topic_id_partition
+    described = Topic(partition.topic, partition.topic_id, (partition.partition,), may_read=True)
+    monkeypatch.setattr(Cluster, "describe", lambda self, name: described)
+    config = Config.parse({"bootstrap.servers": "127.0.0.1:1", "remote.locator": "listing", "log_level": 0})
+    with Session(config, Bucket(), planned=Planned((), frozenset(), {})) as session:
+        assert session.locator.refresh(partition).segments == ()
 
 
 def test_events_go_to_the_counters_and_to_the_observer() -> None:
