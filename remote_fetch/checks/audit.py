@@ -6,6 +6,8 @@ Rules of the file:
 - The storage is listed first, and the metadata topic is read after that: an object that was listed then has an event.
 - Brokers go on writing during an audit. An object that an upload or a deletion may have changed since is asked for
   again, before it is a finding.
+- An object may be deleted only if it is sure that no broker reads it. A record that this release does not know may be
+  about any segment: while there is one, only objects of deleted topics may be deleted.
 - Memory does not grow with the number of segments.
 """
 
@@ -264,14 +266,17 @@ class Audit:
             yield replace(found, text="the segment has its objects under other names")
         elif kind == "gone":
             if self._is_there(info):
-                text = "the segment was deleted, and this object of it is left"
-                yield replace(found, kind=FindingKind.ORPHANED, text=text, may_delete=True)
+                yield self._left_over(found, "the segment was deleted, and this object of it is left")
         elif kind == "none":
-            text = "the metadata topic knows the topic, and not this segment"
-            yield replace(found, kind=FindingKind.ORPHANED, text=text, may_delete=True)
+            yield self._left_over(found, "the metadata topic knows the topic, and not this segment")
         else:
             text = "the metadata topic has no event of this topic: another cluster's, or a topic of long ago"
             yield replace(found, kind=FindingKind.UNKNOWN_TOPIC, text=text)
+
+    def _left_over(self, found: Finding, text: str) -> Finding:
+        is_sure = self._book.is_all_known()
+        why = "" if is_sure else ". But the metadata topic has records in a form that this release does not know"
+        return replace(found, kind=FindingKind.ORPHANED, text=f"{text}{why}", may_delete=is_sure)
 
     def _is_there(self, info: ObjectInfo) -> bool:
         """Whether an object is still there. It may have been deleted after it was listed."""

@@ -20,7 +20,12 @@ from remote_fetch.checks.audit_segment import SegmentLife, key_of
 from remote_fetch.errors import RemoteFetchError
 from remote_fetch.fetch.inventory import ExpectedObject
 from remote_fetch.fetch.spi import ObjectInfo
-from remote_fetch.formats.metadata_records import PartitionDeleteRecord, SegmentSnapshotRecord, parse_metadata_record
+from remote_fetch.formats.metadata_records import (
+    MetadataRecord,
+    PartitionDeleteRecord,
+    SegmentSnapshotRecord,
+    parse_metadata_record,
+)
 from remote_fetch.locate.uploads import key_of_segment, said_by
 from remote_fetch.model import TopicIdPartition, Uuid
 
@@ -28,6 +33,8 @@ __all__ = ["AuditBook", "Damaged", "History", "Sized", "TopicTotals"]
 
 _CACHE_KIB = 4_096
 _ROWS_AT_ONCE = 5_000
+_KNOWN_VERSION = 0
+"""The version of records that is known. A newer one is read as if it began as this one does."""
 
 _TABLES = """
 CREATE TABLE object (name TEXT PRIMARY KEY, size_bytes INTEGER, segment BLOB) WITHOUT ROWID;
@@ -119,6 +126,7 @@ class AuditBook:
         self._gone: list[tuple[bytes]] = []
         self._segment_count = 0
         self._is_second = False
+        self._is_all_known = True
 
     def close(self) -> None:
         """Remove the database. May be called twice."""
@@ -157,14 +165,9 @@ class AuditBook:
                 self._flush()
                 self._db.execute("UPDATE last_of_key SET gone = 1 WHERE key = ?", (key_of_segment(key),))
             return
-        try:
-            record = parse_metadata_record(value)
-        except RemoteFetchError as error:
-            if not self._is_second:
-                self._db.execute("INSERT INTO damaged VALUES (?, ?, ?)", (source, offset, str(error)))
+        record = self._parsed(value, offset, source)
+        if record is None or isinstance(record, SegmentSnapshotRecord):  # a snapshot names no partition
             return
-        if isinstance(record, SegmentSnapshotRecord):
-            return  # it names no partition
         if isinstance(record, PartitionDeleteRecord):
             partition = record.topic_id_partition
             raw = partition.topic_id.raw + partition.partition.to_bytes(4, "big")
@@ -181,9 +184,22 @@ class AuditBook:
         if len(self._records) >= _ROWS_AT_ONCE:
             self._flush()
 
+    def _parsed(self, value: bytes, offset: int, source: int) -> MetadataRecord | None:
+        try:
+            record = parse_metadata_record(value)
+        except RemoteFetchError as error:
+            self._is_all_known = False
+            if not self._is_second:
+                self._db.execute("INSERT INTO damaged VALUES (?, ?, ?)", (source, offset, str(error)))
+            return None
+        if record.version != _KNOWN_VERSION or isinstance(record, SegmentSnapshotRecord):
+            self._is_all_known = False
+        return record
+
     def forget_records(self) -> None:
         """Forget the records, because the metadata topic is read from its beginning again."""
         self._records.clear()
+        self._is_all_known = True
         for table in ("record", "last_of_key", "damaged", "gone_partition"):
             self._db.execute(f"DELETE FROM {table}")
 
@@ -337,6 +353,10 @@ class AuditBook:
         for raw, topic, partitions, segments, size, objects, object_bytes, oldest, newest in rows:
             oldest_ms, newest_ms = (-1 if ms is None else ms for ms in (oldest, newest))
             yield TopicTotals(topic, Uuid(raw), partitions, segments, size, objects, object_bytes, oldest_ms, newest_ms)
+
+    def is_all_known(self) -> bool:
+        """Whether this release knows the form of each record. If not, a record may be about any segment."""
+        return self._is_all_known
 
     def is_empty(self) -> bool:
         """Whether neither an object nor a record was noted."""

@@ -14,7 +14,14 @@ from remote_fetch.checks.audit_book import TopicTotals
 from remote_fetch.checks.audit_segment import faults_of
 from remote_fetch.checks.findings import SEVERITIES, FindingKind, Severity
 from remote_fetch.errors import UnknownTopic
-from remote_fetch.formats.metadata_records import PartitionDeleteRecord, RemotePartitionDeleteState, SegmentUpdateRecord
+from remote_fetch.formats.metadata_records import (
+    PartitionDeleteRecord,
+    RemotePartitionDeleteState,
+    SegmentMetadataRecord,
+    SegmentSnapshotRecord,
+    SegmentUpdateRecord,
+    parse_metadata_record,
+)
 from remote_fetch.model import (
     LeaderEpoch,
     RemoteLogSegmentId,
@@ -376,6 +383,50 @@ def test_only_what_no_broker_needs_may_be_deleted(sound: AuditedTier) -> None:
         PLANTED[name].plant(sound)
     deletable = [finding.kind for finding in sound.audit() if finding.may_delete]
     assert deletable == [KIND.ORPHANED]
+
+
+def _snapshot(value: bytes, _: bytes) -> bytes:
+    """The segment of a record, in the form of a broker's own file."""
+    record = parse_metadata_record(value)
+    segment = record.metadata if isinstance(record, SegmentMetadataRecord) else None
+    return value if segment is None else encode_metadata_record(
+        SegmentSnapshotRecord(
+            segment.segment_id.id, segment.start_offset, segment.end_offset, 1, 1, 1, segment.segment_leader_epochs, 1,
+            None, STATES.COPY_SEGMENT_FINISHED,
+        )
+    )  # fmt: skip
+
+
+UNKNOWN_FORMS: dict[str, Callable[[bytes, bytes], bytes]] = {
+    "a frame of another version": lambda value, _: b"\x02" + value[1:],
+    "an api key of another release": lambda value, _: value[:1] + b"\x04" + value[2:],
+    "a state of another release": lambda value, _: value[:-2] + b"\x09" + value[-1:],
+    "cut short": lambda value, _: value[:-3],
+    "a version with another field at the segment's id": lambda value, segment: (
+        value[:2] + b"\x01" + value[3:].replace(segment, b"a field of bytes")
+    ),
+    "a snapshot in the topic": _snapshot,
+}
+
+
+@pytest.mark.parametrize("form", UNKNOWN_FORMS)
+def test_records_of_a_form_that_is_not_known_may_be_about_any_segment(sound: AuditedTier, form: str) -> None:
+    """Brokers of another release may read what this one does not. The objects of a deleted topic are another thing."""
+    live = sound.segment(TOPIC, 2)
+    _left_after_deletion(sound)
+    _unknown_segment(sound)
+    assert any(finding.may_delete for finding in sound.audit())
+    raw, change = live.segment_id.id.raw, UNKNOWN_FORMS[form]
+    sound.events = [
+        event if event.value is None or raw not in event.value else event._replace(value=change(event.value, raw))
+        for event in sound.events
+    ]
+    found = sound.audit()
+    assert {KIND.ORPHANED} <= {finding.kind for finding in found}
+    assert [finding for finding in found if finding.may_delete] == []
+    assert all("this release does not know" in each.text for each in found if each.kind is KIND.ORPHANED)
+    sound.topic_ids["codecs"] = Uuid(b"made once again.")
+    assert {finding.kind for finding in sound.audit() if finding.may_delete} == {KIND.DELETED_TOPIC}
 
 
 def test_one_topic_alone(sound: AuditedTier) -> None:
