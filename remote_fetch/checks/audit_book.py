@@ -23,6 +23,7 @@ from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.formats.metadata_records import (
     MetadataRecord,
     PartitionDeleteRecord,
+    RemotePartitionDeleteState,
     SegmentSnapshotRecord,
     parse_metadata_record,
 )
@@ -35,14 +36,16 @@ _CACHE_KIB = 4_096
 _ROWS_AT_ONCE = 5_000
 _KNOWN_VERSION = 0
 """The version of records that is known. A newer one is read as if it began as this one does."""
+_ENDED = RemotePartitionDeleteState.DELETE_PARTITION_FINISHED
 
 _TABLES = """
 CREATE TABLE object (name TEXT PRIMARY KEY, size_bytes INTEGER, segment BLOB) WITHOUT ROWID;
-CREATE TABLE record (segment BLOB, at INTEGER, key BLOB, value BLOB);
+CREATE TABLE record (segment BLOB, source INTEGER, at INTEGER, key BLOB, value BLOB);
 CREATE TABLE last_of_key (key BLOB PRIMARY KEY, segment BLOB, gone INTEGER) WITHOUT ROWID;
 CREATE TABLE damaged (source INTEGER, at INTEGER, text TEXT);
 CREATE TABLE touched (segment BLOB PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE gone_partition (partition BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE gone_partition (partition BLOB, source INTEGER, at INTEGER);
+CREATE INDEX gone_partition_key ON gone_partition (partition, source, at);
 CREATE TABLE segment (
     number INTEGER PRIMARY KEY, segment BLOB, partition BLOB, state INTEGER, start INTEGER,
     stop INTEGER, life BLOB, stored_bytes INTEGER, topic TEXT, size_bytes INTEGER, max_ms INTEGER
@@ -64,7 +67,7 @@ THEN 'gone' WHEN substr(o.segment, 1, 16) IN (SELECT id FROM topic_id) THEN 'non
 class History(NamedTuple):
     """The values of a segment's records, in order.
 
-    - `is_gone`: a tombstone of its key or an event of its partition has deleted it.
+    - `is_gone`: a tombstone of its key has deleted it, or the deletion of its partition ended after its last record.
     - `is_replaced`: another segment was written under its key later (KIP-1266).
     """
 
@@ -120,7 +123,7 @@ class AuditBook:
             self._db.execute(f"PRAGMA {pragma}")
         self._db.executescript(_TABLES)
         self._objects: list[tuple[str, int, bytes | None]] = []
-        self._records: list[tuple[bytes, int, bytes | None, bytes]] = []
+        self._records: list[tuple[bytes, int, int, bytes | None, bytes]] = []
         self._expected: list[tuple[str, int, str, int | None, bool]] = []
         self._segments: list[tuple[Any, ...]] = []
         self._gone: list[tuple[bytes]] = []
@@ -169,9 +172,7 @@ class AuditBook:
         if record is None or isinstance(record, SegmentSnapshotRecord):  # a snapshot names no partition
             return
         if isinstance(record, PartitionDeleteRecord):
-            partition = record.topic_id_partition
-            raw = partition.topic_id.raw + partition.partition.to_bytes(4, "big")
-            self._db.execute("INSERT OR IGNORE INTO gone_partition VALUES (?)", (raw,))
+            self._note_end(record, offset, source)
             return
         segment_id = said_by(record)[0]
         if not is_wanted(segment_id.topic_id_partition):
@@ -180,9 +181,16 @@ class AuditBook:
         if self._is_second:
             self._db.execute("INSERT OR IGNORE INTO touched VALUES (?)", (segment,))
             return
-        self._records.append((segment, offset, None if key is None else key_of_segment(key), bytes(value)))
+        self._records.append((segment, source, offset, None if key is None else key_of_segment(key), bytes(value)))
         if len(self._records) >= _ROWS_AT_ONCE:
             self._flush()
+
+    def _note_end(self, record: PartitionDeleteRecord, offset: int, source: int) -> None:
+        """Note that the deletion of a partition has ended. Until then brokers serve its segments."""
+        if record.state is _ENDED:
+            partition = record.topic_id_partition
+            raw = partition.topic_id.raw + partition.partition.to_bytes(4, "big")
+            self._db.execute("INSERT INTO gone_partition VALUES (?, ?, ?)", (raw, source, offset))
 
     def _parsed(self, value: bytes, offset: int, source: int) -> MetadataRecord | None:
         try:
@@ -242,10 +250,10 @@ class AuditBook:
     def _flush(self) -> None:
         self._db.execute("BEGIN")
         self._db.executemany("INSERT OR REPLACE INTO object VALUES (?, ?, ?)", self._objects)
-        self._db.executemany("INSERT INTO record VALUES (?, ?, ?, ?)", self._records)
+        self._db.executemany("INSERT INTO record VALUES (?, ?, ?, ?, ?)", self._records)
         self._db.executemany(
             "INSERT OR REPLACE INTO last_of_key VALUES (?, ?, 0)",
-            [(key, segment) for segment, _, key, _ in self._records if key is not None],
+            [(key, segment) for segment, _, _, key, _ in self._records if key is not None],
         )
         self._db.executemany("INSERT OR IGNORE INTO expected VALUES (?, ?, ?, ?, ?)", self._expected)
         self._db.executemany("INSERT INTO segment VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", self._segments)
@@ -260,14 +268,13 @@ class AuditBook:
         """The history of each segment, sorted by topic id and partition."""
         self._flush()
         rows = self._db.execute(
-            "SELECT r.segment, r.value, k.gone OR p.partition IS NOT NULL, k.segment != r.segment FROM record r "
-            "LEFT JOIN last_of_key k ON k.key = r.key "
-            "LEFT JOIN gone_partition p ON p.partition = substr(r.segment, 1, 20) ORDER BY r.segment, r.at"
+            "SELECT r.segment, r.value, k.gone, k.segment != r.segment, EXISTS (SELECT 1 FROM gone_partition p "
+            "WHERE p.partition = substr(r.segment, 1, 20) AND p.source = r.source AND p.at > r.at) FROM record r "
+            "LEFT JOIN last_of_key k ON k.key = r.key ORDER BY r.segment, r.at"
         )
         for _, group in groupby(rows, itemgetter(0)):
-            found = list(group)
-            values = tuple(row[1] for row in found)
-            yield History(values, any(row[2] for row in found), any(row[3] for row in found))
+            _, values, gone, replaced, ended = zip(*group, strict=True)
+            yield History(values, any(gone) or all(ended), any(replaced))
 
     def damaged(self) -> Iterator[Damaged]:
         """The records that cannot be read."""

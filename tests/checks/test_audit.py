@@ -519,13 +519,48 @@ class TestTombstones:
         sound.events[-1] = sound.events[-1]._replace(key=b"k", offset=10**7)
         assert sound.audit() == []
 
-    def test_a_partition_that_is_deleted_has_no_segments(self, sound: AuditedTier) -> None:
-        PLANTED["copy never ended"].plant(sound)
-        partition = sound.segment(TOPIC, 0).topic_id_partition
 
-        record = PartitionDeleteRecord(partition, 1, NOW_MS, RemotePartitionDeleteState.DELETE_PARTITION_MARKED)
-        sound.events.append(Event(encode_metadata_record(record), None, 10**7, 0))
-        assert {finding.kind for finding in sound.audit()} == {KIND.ORPHANED}
+class TestPartitionDeletes:
+    """No released broker writes these events. Brokers serve a partition until its deletion has ended."""
+
+    @staticmethod
+    def delete(tier: AuditedTier, state: RemotePartitionDeleteState, offset: int, source: int | None = None) -> None:
+        segment = tier.segment(TOPIC, 2)
+        raw = segment.segment_id.id.raw
+        own = next(event.source for event in tier.events if event.value is not None and raw in event.value)
+        record = PartitionDeleteRecord(segment.topic_id_partition, 1, NOW_MS, state)
+        value = encode_metadata_record(record)
+        tier.events.append(Event(value, None, offset, own if source is None else source))
+
+    def test_its_segments_are_left_over(self, sound: AuditedTier) -> None:
+        self.delete(sound, RemotePartitionDeleteState.DELETE_PARTITION_FINISHED, 10**7)
+        found = sound.audit()
+        assert {(finding.kind, finding.may_delete) for finding in found} == {(KIND.ORPHANED, True)}
+        partitions = {finding.segment_id and finding.segment_id.topic_id_partition for finding in found}
+        assert partitions == {sound.segment(TOPIC, 2).topic_id_partition}
+
+    @pytest.mark.parametrize("state", list(RemotePartitionDeleteState)[:-1])
+    def test_one_that_has_not_ended(self, sound: AuditedTier, state: RemotePartitionDeleteState) -> None:
+        self.delete(sound, state, 10**7)
+        assert sound.audit() == []
+
+    def test_segments_that_were_written_after_it(self, sound: AuditedTier) -> None:
+        self.delete(sound, RemotePartitionDeleteState.DELETE_PARTITION_FINISHED, -1)
+        assert sound.audit() == []
+
+    def test_a_segment_that_was_changed_after_it(self, sound: AuditedTier) -> None:
+        segment = sound.segment(TOPIC, 2)
+        raw = segment.segment_id.id.raw
+        first, last = (event.offset for event in sound.events if event.value is not None and raw in event.value)
+        assert first < last
+        self.delete(sound, RemotePartitionDeleteState.DELETE_PARTITION_FINISHED, last)
+        left = {finding.segment_id for finding in sound.audit() if finding.may_delete}
+        assert left == {sound.segment(TOPIC, at).segment_id for at in (0, 1)}
+
+    def test_one_whose_place_in_the_order_is_not_known(self, sound: AuditedTier) -> None:
+        """It is in another metadata partition than the segments' records. No broker writes it there."""
+        self.delete(sound, RemotePartitionDeleteState.DELETE_PARTITION_FINISHED, 10**7, source=10**3)
+        assert sound.audit() == []
 
 
 def test_every_kind_has_a_planted_defect() -> None:
