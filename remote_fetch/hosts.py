@@ -6,11 +6,14 @@ Rules of the file: pure. No name is looked up.
 from __future__ import annotations
 
 import ipaddress
+import re
 
 __all__ = ["is_loopback", "shown_url"]
 
 _CONTAINERS = frozenset({"abfs", "abfss", "wasb", "wasbs"})
 """Schemes whose URLs have a container where others have the user: `abfs://container@account.dfs.core.windows.net`."""
+_HOST_ENDS = re.compile("[/?#]")
+_QUERY = re.compile("[?#]")
 
 
 def is_loopback(host: str) -> bool:
@@ -25,12 +28,18 @@ def is_loopback(host: str) -> bool:
 
 
 def shown_url(url: str) -> str:
-    """A URL as messages may have it: without user information and query, with port and container."""
-    place = url.partition("?")[0]
-    scheme, colon, rest = place.partition("://")
+    """A URL as messages may have it: without user information, query and fragment, with port and container.
+
+    `/`, `?` and `#` end the host of a URL. A password that has one of them leaves its rest, and an `@`, behind the end.
+    If a URL looks so, all but the scheme becomes `***`.
+    """
+    scheme, colon, rest = url.partition("://")
     if not colon:
-        return place
-    authority, slash, path = rest.partition("/")
+        return url.partition("?")[0]
+    authority = _HOST_ENDS.split(rest, maxsplit=1)[0]
+    before = rest.rpartition("@")[0]
+    if len(before) > len(authority) and ":" in before:
+        return f"{scheme}://***"
     user, at, host = authority.rpartition("@")
     container = user + at if scheme.lower() in _CONTAINERS and ":" not in user else ""
-    return f"{scheme}://{container}{host}{slash}{path}"
+    return f"{scheme}://{container}{host}{_QUERY.split(rest[len(authority) :], maxsplit=1)[0]}"

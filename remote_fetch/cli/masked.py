@@ -3,8 +3,8 @@
 Rules of the file:
 
 - A value is masked unless its key is known to be harmless, so that a new option leaks nothing.
-- URLs lose user information and query in every text.
-- Connection strings lose the parts that are keys.
+- URLs lose user information, query and fragment in every text.
+- Connection strings keep the parts that are known to be harmless.
 """
 
 from __future__ import annotations
@@ -15,29 +15,45 @@ from typing import Any
 
 from remote_fetch.config import KEYS
 from remote_fetch.hosts import shown_url
+from remote_fetch.model import OBJECT_KINDS
 
 __all__ = ["MASK", "masked", "masked_url"]
 
 MASK = "***"
 
 _OPTIONS = "remote.storage.options."
+_LAYOUT = "remote.storage.layout."
 _LOCATOR = "remote.locator."
 _LISTS = frozenset({"remote.storage.roots", "schema.registry.url"})
 """Keys with several URLs, with commas between them."""
-_TYPED = ("value.", "key.")
+_NEXT_URL = re.compile(r",(?=\s*[A-Za-z][A-Za-z0-9+.-]*://)")
+"""The comma between two URLs of a list. A secret may have commas too."""
+_NESTED_OPTIONS = frozenset({"client_kwargs", "config_kwargs", "proxies", "retries", "s3"})
+"""Options that are objects. Each name in them counts as the name of an option."""
 _HARMLESS_OPTIONS = frozenset(
     {
         "account_host", "account_name", "addressing_style", "anon", "asynchronous", "block_size", "ca_certs",
-        "client_kwargs", "config_kwargs", "connect_timeout", "default_block_size", "endpoint_url", "location_mode",
-        "max_pool_connections", "profile", "project", "proxies", "proxy", "read_timeout", "region", "region_name",
-        "requester_pays", "retries", "s3", "signature_version", "timeout", "use_ssl", "verify", "version_aware",
+        "connect_timeout", "default_block_size", "endpoint_url", "location_mode", "max_pool_connections", "profile",
+        "project", "proxy", "read_timeout", "region", "region_name", "requester_pays", "signature_version", "timeout",
+        "use_ssl", "verify", "version_aware",
     }
 )  # fmt: skip
+_HARMLESS_LAYOUT = re.compile(
+    rf"key\.prefix|template|md5\.bits|md5\.prefix|file\.({'|'.join(OBJECT_KINDS)})"
+    r"|encryption\.key\.pairs\..*\.private\.key\.file"
+)
+"""The options of the layouts that are installed with this package. A plug-in's may be secrets."""
 _HARMLESS_PROPERTIES = frozenset(
     {"bootstrap.servers", "client.id", "isolation.level", "sasl.mechanism", "sasl.mechanisms", "security.protocol"}
 )
-_SECRET_PARTS = frozenset({"accountkey", "sharedaccesssignature"})
-_URL = re.compile(r"(?P<place>[A-Za-z][A-Za-z0-9+.-]*://[^?#\s]*)(?P<query>\?[^\s]*)?")
+_HARMLESS_PARTS = frozenset(
+    {
+        "accountname", "blobendpoint", "blobsecondaryendpoint", "defaultendpointsprotocol", "dfsendpoint",
+        "endpointsuffix", "fileendpoint", "queueendpoint", "tableendpoint", "usedevelopmentstorage",
+    }
+)  # fmt: skip
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S*")
+_COLON = re.compile(r":(?!//)")
 
 
 def masked(name: str, value: object) -> str:
@@ -45,40 +61,50 @@ def masked(name: str, value: object) -> str:
     text = str(value)
     if name.startswith(_OPTIONS):
         return _option(name.removeprefix(_OPTIONS), text)
-    if name.startswith(_LOCATOR) and name not in KEYS:
-        return text if name.removeprefix(_LOCATOR) in _HARMLESS_PROPERTIES else MASK
-    if name in _LISTS:
-        return ",".join(masked_url(root) for root in text.split(","))
-    if name.startswith(("remote.", "fetch.remote.", *_TYPED)):
-        return masked_url(text)
-    return text if name in _HARMLESS_PROPERTIES else MASK
+    if name.startswith(_LAYOUT):
+        is_harmless = _HARMLESS_LAYOUT.fullmatch(name.removeprefix(_LAYOUT)) is not None
+    elif name in _LISTS:
+        return ",".join(masked_url(url) for url in _NEXT_URL.split(text))
+    else:
+        is_harmless = name in KEYS or name.removeprefix(_LOCATOR) in _HARMLESS_PROPERTIES
+    return masked_url(text) if is_harmless else MASK
 
 
 def masked_url(text: str) -> str:
-    """The text, with URLs as `shown_url` has them."""
-    return _URL.sub(lambda url: f"{shown_url(url['place'])}{'?' + MASK if url['query'] else ''}", text)
+    """The text, with URLs as `shown_url` has them. All of it is masked if `user:password@host` is left."""
+    shown = _URL.sub(lambda url: _shown(url[0]), text)
+    return MASK if _COLON.search(shown.rpartition("@")[0]) else shown
+
+
+def _shown(url: str) -> str:
+    has_query = "?" in url or "#" in url
+    return f"{shown_url(url)}?{MASK}" if has_query else shown_url(url)
 
 
 def _option(name: str, text: str) -> str:
     if name == "connection_string":
         return ";".join(_part(*part.partition("=")) for part in text.split(";") if part)
-    if name not in _HARMLESS_OPTIONS:
+    if name not in _NESTED_OPTIONS:
+        return str(_value(name, text))
+    try:
+        shown = _value(name, json.loads(text))
+        return MASK if shown == MASK else json.dumps(shown)
+    except (ValueError, RecursionError):
         return MASK
-    if text.startswith("{"):
-        try:
-            return json.dumps(_object(json.loads(text)))
-        except (ValueError, RecursionError):
-            return MASK
-    return masked_url(text)
+
+
+def _value(name: str, value: Any) -> Any:
+    """The value of an option. A list names nothing of what it holds, and only options that are known hold objects."""
+    if name in _NESTED_OPTIONS:
+        return {inner: _value(inner, one) for inner, one in value.items()} if isinstance(value, dict) else MASK
+    if name not in _HARMLESS_OPTIONS or isinstance(value, dict | list):
+        return MASK
+    if isinstance(value, str):
+        return MASK if value.lstrip().startswith(("{", "[")) else masked_url(value)
+    return value
 
 
 def _part(key: str, equals: str, value: str) -> str:
     if not equals:
         return MASK
-    return f"{key}={MASK if key.strip().lower() in _SECRET_PARTS else masked_url(value)}"
-
-
-def _object(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _object(inner) if name in _HARMLESS_OPTIONS else MASK for name, inner in value.items()}
-    return masked_url(value) if isinstance(value, str) else value
+    return f"{key}={masked_url(value) if key.strip().lower() in _HARMLESS_PARTS else MASK}"

@@ -22,6 +22,11 @@ OPTION = "remote.storage.options."
         ("https://s3cret@h:1/p?a=s3cret#s3cret", "https://h:1/p?***"),
         ("az://c, https://u:s3cret@h/?sig=s3cret", "az://c, https://h/?***"),
         ("https://u:p@ss:s3cret@h/x", "https://h/x"),
+        ("s3://AKIA:s3c/ret@bucket/p", "s3://***"),
+        ("https://u:s3c?ret@h/p", "https://***?***"),
+        ("https://h/p#s3cret", "https://h/p?***"),
+        ("https://u:s3c ret@h/p", "***"),
+        ("//u:s3cret@h/p", "***"),
     ],
 )
 def test_urls(text: str, shown: str) -> None:
@@ -41,12 +46,21 @@ def test_urls(text: str, shown: str) -> None:
         ("client_kwargs", '{"region_name": "x", "aws_secret_access_key": "s3cret"}', None),
         ("config_kwargs", '{"s3": {"addressing_style": "path"}, "proxies": {"http": "http://u:s3cret@p"}}', None),
         ("client_kwargs", "{s3cret", "***"),
+        ("client_kwargs", "password=s3cret", "***"),
+        ("client_kwargs", '[{"password": "s3cret"}]', "***"),
+        ("client_kwargs", ' {"password": "s3cret", "region_name": "x"}', '{"password": "***", "region_name": "x"}'),
+        ("client_kwargs", '{"proxies": ["http://u:s3cret@p"], "s3": [["s3cret"]], "verify": ["s3cret"]}', None),
+        ("client_kwargs", '{"config_kwargs": [{"password": "s3cret"}], "timeout": 5}', None),
+        ("endpoint_url", ' {"password": "s3cret"}', "***"),
+        ("proxy", "u:s3cret@proxy:3128", "***"),
+        ("proxy", "proxy:3128", "proxy:3128"),
         (
             "connection_string",
             "AccountName=me;AccountKey=s3cret==;BlobEndpoint=http://h:1/me?sig=s3cret;SharedAccessSignature=sv=1&sig=s3cret",
             "AccountName=me;AccountKey=***;BlobEndpoint=http://h:1/me?***;SharedAccessSignature=***",
         ),
         ("connection_string", "s3cret", "***"),
+        ("connection_string", "account key=s3cret;Password=s3cret", "account key=***;Password=***"),
     ],
 )
 def test_options(name: str, value: str, shown: str | None) -> None:
@@ -61,7 +75,15 @@ def test_options(name: str, value: str, shown: str | None) -> None:
 def test_each_url_of_a_list_is_masked() -> None:
     roots = "s3://me:s3cret@b/tier,https://u:s3cret@h/p?sig=s3cret,https://s3cret@h/x"
     assert masked("remote.storage.roots", roots) == "s3://b/tier,https://h/p?***,https://h/x"
+    assert masked("remote.storage.roots", "s3://me:s3c,ret@b,/mnt/x") == "s3://b,/mnt/x"
     assert masked("schema.registry.url", "http://a,http://u:s3cret@b") == "http://a,http://b"
+
+
+def test_options_of_a_layout_that_is_not_of_this_package_are_masked() -> None:
+    assert masked("remote.storage.layout.encryption.key", "s3cret") == "***"
+    assert masked("remote.storage.layout.file.key", "s3cret") == "***"
+    for name in ("key.prefix", "template", "md5.bits", "file.log", "encryption.key.pairs.a.private.key.file"):
+        assert masked(f"remote.storage.layout.{name}", "shown") == "shown"
 
 
 def test_the_rest() -> None:
@@ -75,3 +97,6 @@ def test_the_rest() -> None:
     assert masked("fetch.remote.read.timeout.ms", 5000) == "5000"
     assert masked("sasl.password", "s3cret") == "***"
     assert masked("bootstrap.servers", "b:9092") == "b:9092"
+    assert masked("bootstrap.servers", "SASL_SSL://u:s3cret@h:9092") == "SASL_SSL://h:9092"
+    assert masked("key.password", "s3cret") == "***"
+    assert masked("value.format", "json") == "json"
