@@ -14,6 +14,7 @@ import json
 import random
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -34,7 +35,7 @@ from remote_fetch.cli.options import (
 )
 from remote_fetch.cli.output import print_report
 from remote_fetch.cli.progress import Progress
-from remote_fetch.errors import ConfigError, SegmentNotFound
+from remote_fetch.errors import ConfigError, RemoteFetchError, SegmentNotFound
 from remote_fetch.observe import Event, Notice, Report
 from remote_fetch.plan.ranges import Reason, SegmentSlice
 from remote_fetch.prepare.job import planned_read
@@ -47,6 +48,10 @@ __all__ = ["DIFFERENT", "add_parser"]
 DIFFERENT = 3
 """The exit code if something differs: 1 and 2 mean, as in every command, that it could not run."""
 _SHOWN_BYTES = 60
+_OF_BROKERS = frozenset((Reason.LOCAL, Reason.NOT_TIERED, Reason.UNSTABLE))
+"""A reader takes such offsets from the brokers, whichever URL is given."""
+_COMPARE_LOCAL = "The brokers have them on their disks; to compare the tier's copy give -X fetch.remote.when=always"
+_CHECK_THE_RANGE = "remote-fetch bounds shows which offsets the tier has, and doctor whether the URL is right"
 _KNOWN_BUG = (
     "the broker shows a record of an aborted transaction: Kafka 3.6 to 3.9.0 do under read_committed (KAFKA-17801)"
 )
@@ -115,10 +120,20 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _check_compared(session: Session, choices: Sequence[Choice], topic: str) -> None:
-    """Raise SegmentNotFound if the store has no segment to compare, so that a wrong URL is no success."""
+    """Raise an error if nothing was compared, so that a wrong URL is no success."""
     if not has_segments(session, choices):
-        text = f"nothing was compared: the store has no segment of {topic!r} in the wanted offsets"
-        raise SegmentNotFound(text, hint=CHECK_THE_URL)
+        raise _nothing_compared(choices, topic)
+
+
+def _nothing_compared(choices: Sequence[Choice], topic: str) -> RemoteFetchError:
+    """The error of that. It blames the URL only if the store should have the offsets."""
+    left_out = sum((Counter(choice.left_out) for choice in choices), Counter[str]())
+    if left_out.keys() <= _OF_BROKERS:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items())) or "the range is empty"
+        text = f"nothing was compared: of {topic!r} no wanted offset is read from the store ({reasons})"
+        return ConfigError(text, hint=_COMPARE_LOCAL if Reason.LOCAL in left_out else _CHECK_THE_RANGE)
+    text = f"nothing was compared: the store has no segment of {topic!r} in the wanted offsets"
+    return SegmentNotFound(text, hint=CHECK_THE_URL)
 
 
 def _sampled(progress: Progress, choices: Iterable[Choice]) -> Callable[[], None]:
