@@ -5,36 +5,74 @@ Rules of the file:
 - The journal is an SQLite database in a file of the user. A segment is on disk before the next one is read.
 - Only sound segments are noted. A later run reads the others again, and so reports them again or sees that they are
   mended. A segment whose metadata has changed is read again too.
-- A journal belongs to one place of storage. That of another place is refused.
+- A journal belongs to one place of storage. That of another place is refused: a copy of a tier has the same segments.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
 from remote_fetch.checks.audit_segment import key_of
+from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError
+from remote_fetch.hosts import shown_url
 from remote_fetch.model import RemoteLogSegmentMetadata
 
-__all__ = ["DeepJournal"]
+__all__ = ["DeepJournal", "place_of"]
 
 _APPLICATION_ID = 0x52464441
 _VERSION = 1
 _WAIT_S = 1.0
 """How long another audit with the same journal is waited for."""
+_PLACE_OPTIONS = ("account_host", "account_name", "base_url", "endpoint_url", "host", "port")
+"""The options that choose the server or the account. They hold no secret but in a URL."""
+_PLACE_PARTS = re.compile(r"""(endpoint_url|AccountName|\w*Endpoint\w*)["'\s]*[=:]["'\s]*([^\s;,"'}]+)""")
+"""The same in `client_kwargs` and `connection_string`."""
 _TABLES = """
 CREATE TABLE place (text TEXT);
 CREATE TABLE sound (segment BLOB PRIMARY KEY, metadata BLOB, open_producers TEXT) WITHOUT ROWID;
 """
 
 
+def place_of(config: Config) -> str:
+    """The storage of a configuration, in words that differ from those of another storage.
+
+    It holds no secret, but hashes of what may be one. A key that is renewed does not change it.
+    """
+    options, layout = config.options, config.settings.storage_layout
+    parts = [f"{name}={shown_url(options[name])}" for name in _PLACE_OPTIONS if name in options]
+    for option in ("client_kwargs", "connection_string"):
+        parts += [f"{name}={_hash(shown_url(value))}" for name, value in _PLACE_PARTS.findall(options.get(option, ""))]
+    parts += [] if layout is None else [f"layout={layout}"]
+    names = sorted(name for name in config.layout if not name.startswith("encryption."))
+    parts += [f"layout.{name}={_hash(config.layout[name])}" for name in names]
+    roots = str(config.values["remote.storage.roots"] or "").split(",")
+    urls = [_shown_place(url.strip()) for url in (config.settings.storage_url or "", *roots) if url.strip()]
+    return ", ".join([*(urls or ["the storage of the brokers"]), *parts])
+
+
+def _shown_place(url: str) -> str:
+    """A URL without secrets. Of a directory it is the whole path, without links, which may lead elsewhere later."""
+    scheme, _, path = url.rpartition("://")
+    if scheme.lower() in ("", "file"):
+        return os.path.realpath(path)
+    query = url.partition("?")[2]
+    return f"{shown_url(url)}?{_hash(query)}" if query else shown_url(url)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 class DeepJournal:
-    """A journal that is open. For one thread. `place` tells the storage, such as its URL without secrets.
+    """A journal that is open. For one thread. `place` is that of the storage, as `place_of` gives it.
 
     Raises ConfigError for a file that cannot be opened, that is no journal, or that is one of another place.
     """

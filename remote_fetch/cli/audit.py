@@ -25,11 +25,10 @@ from remote_fetch.amounts import counted, human_bytes
 from remote_fetch.checks.audit import Audit, AuditOptions
 from remote_fetch.checks.audit_book import TopicTotals
 from remote_fetch.checks.audit_of_session import audit_sources
-from remote_fetch.checks.deep_journal import DeepJournal
+from remote_fetch.checks.deep_journal import DeepJournal, place_of
 from remote_fetch.checks.findings import SEVERITIES, Finding, FindingKind, Severity
 from remote_fetch.cli.color import Color, Paint, add_color_option, paint_from
 from remote_fetch.cli.ls import print_table
-from remote_fetch.cli.masked import masked_url
 from remote_fetch.cli.options import CHECK_THE_URL, Once, about, add_common_options, add_json_option, config_from
 from remote_fetch.cli.progress import Progress
 from remote_fetch.errors import ConfigError
@@ -107,8 +106,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _journal(name: str, session: Session) -> Iterator[DeepJournal]:
-    settings = session.config.settings
-    with closing(DeepJournal(Path(name), masked_url(settings.storage_url or "the storage of the brokers"))) as journal:
+    with closing(DeepJournal(Path(name), place_of(session.config))) as journal:
         yield journal
 
 

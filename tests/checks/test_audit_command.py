@@ -129,3 +129,17 @@ def test_a_store_that_has_nothing(run: Run, tier: AuditedTier) -> None:
     assert done.code == 3
     assert "the store has no object of " in done.stderr
     assert "Check remote.storage.url" in done.stderr
+
+
+def test_a_journal_of_the_same_name_in_another_directory(
+    run: Run, tier: AuditedTier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "copy").mkdir()
+    deep = ("audit", *OPTIONS, "--url", "tier", "--deep", "-t", TOPIC, "--journal", str(tmp_path / "journal"))
+    for _ in range(2):
+        monkeypatch.chdir(tmp_path)
+        assert run(*deep).code == 0
+        monkeypatch.chdir(tmp_path / "copy")
+        refused = run(*deep)
+        assert refused.code == 1
+        assert f"it belongs to {tmp_path}/tier, and the storage is {tmp_path}/copy/tier" in refused.stderr

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from remote_fetch.checks.audit_deep import DeepAudit
-from remote_fetch.checks.deep_journal import DeepJournal
+from remote_fetch.checks.deep_journal import DeepJournal, place_of
 from remote_fetch.checks.findings import FindingKind
+from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import RemoteLogSegmentMetadata
 from remote_fetch.session.session import Session
@@ -138,3 +139,66 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
         DeepJournal(tmp_path / "other", PLACE)
     with refused("unable to open"):
         DeepJournal(tmp_path / "no" / "folder", PLACE)
+
+
+def place(url: str, **options: str) -> str:
+    """The place of a configuration. `options` have `__` for a dot."""
+    named = {f"remote.storage.{name.replace('__', '.')}": value for name, value in options.items()}
+    return place_of(Config.parse({"remote.storage.url": url, **named}))
+
+
+def test_a_directory_is_its_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "ab":
+        (tmp_path / name / "tier").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "a" / "tier")
+    monkeypatch.chdir(tmp_path / "a")
+    mine = place("tier")
+    assert mine == f"{tmp_path}/a/tier"
+    assert place("./tier/") == place(f"file://{tmp_path}/a/tier") == place(str(tmp_path / "link")) == mine
+    monkeypatch.chdir(tmp_path / "b")
+    assert place("tier") == f"{tmp_path}/b/tier"
+    assert place("tier?1") == f"{tmp_path}/b/tier?1"
+
+
+def test_a_copy_elsewhere_is_another_place() -> None:
+    """A copy has the same segments, so that only the place tells that its bytes were not read."""
+    url = "https://user:SECRET@host/tier"
+    azure = "AccountName={};AccountKey={};BlobEndpoint={}"
+    places = [
+        place(url),
+        place(url + "?bucket=SECRET"),
+        place(url + "?bucket=SECRET2"),
+        place(url, options__endpoint_url="http://u:SECRET@one:9000/?SECRET"),
+        place(url, options__endpoint_url="http://two:9000"),
+        place(url, options__client_kwargs='{"endpoint_url": "http://u:SECRET@one", "password": "SECRET"}'),
+        place(url, options__client_kwargs='{"endpoint_url": "http://two"}'),
+        place(url, options__connection_string=azure.format("a", "SECRET", "http://one/a")),
+        place(url, options__connection_string=azure.format("b", "SECRET", "http://one/a")),
+        place(url, options__connection_string=azure.format("a", "SECRET", "http://two/a")),
+        place(url, options__account_name="a"),
+        place(url, layout="aiven"),
+        place(url, layout="aiven", layout__key__prefix="SECRET/"),
+        place(url, layout="aiven", layout__key__prefix="a?/"),
+        place(url, roots="s3://other/tier,s3://third"),
+        place_of(Config.parse({})),
+    ]
+    assert len(set(places)) == len(places)
+    assert "SECRET" not in "".join(places)
+    assert places[0] == "https://host/tier"
+    assert places[3] == "https://host/tier, endpoint_url=http://one:9000/"
+
+
+def test_a_key_that_is_renewed_is_no_other_place() -> None:
+    def of_key(key: str) -> str:
+        text = f"AccountName=a;AccountKey={key}=="
+        kwargs = f'{{"endpoint_url": "http://one", "password": "{key}"}}'
+        more = {f"layout__encryption__key__pairs__{key}__private__key__file": key}
+        return place(
+            f"s3://u:{key}@b/p",
+            options__secret=key,
+            options__connection_string=text,
+            options__client_kwargs=kwargs,
+            **more,
+        )
+
+    assert of_key("old") == of_key("new")
