@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from remote_fetch.cli.options import partitions_from, topics_from
+from remote_fetch.cli.options import check_distinct, partitions_from, topics_from
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.prepare.arguments import parse_isolation
@@ -76,7 +76,9 @@ def bounds_of(arguments: argparse.Namespace, default_end: str) -> tuple[Any, Any
 def plans_from(arguments: argparse.Namespace, session: Session) -> tuple[PartitionPlan, ...]:
     """The plans of the wanted records, topic by topic. Raises the errors of planning."""
     topics = topics_from(arguments) if "topics" in arguments else [arguments.topic]
-    plans = tuple(plan for topic in topics for plan in _plans_of(arguments, session, topic))
+    found = [_plans_of(arguments, session, topic) for topic in topics]
+    check_distinct(topics, ([plan.opened.partition for plan in of_topic] for of_topic in found))
+    plans = tuple(plan for of_topic in found for plan in of_topic)
     if len(topics) > 1:
         session.observe(planned_read(plans))  # of all topics together
     return plans

@@ -24,6 +24,7 @@ from remote_fetch.cli.options import (
     add_common_options,
     add_json_option,
     add_topics_option,
+    check_distinct,
     config_from,
     partitions_from,
     topics_from,
@@ -68,10 +69,12 @@ def print_segments(
 ) -> None:
     """Print the readable segments of topics (none: of all), by partition and offset, with the totals below.
 
-    `chart` is the value of `--chart`.
+    `chart` is the value of `--chart`. Raises ConfigError for a topic that is given twice, and UnknownTopic.
     """
-    found = [one for topic in (topics or (None,)) for one in session.locator.partitions(topic, partitions)]
-    chosen = [partition for partition in found if partitions is None or partition.partition in partitions]
+    found = [session.locator.partitions(topic, partitions) for topic in (topics or (None,))]
+    if topics:
+        check_distinct(topics, found)
+    chosen = [one for of_topic in found for one in of_topic if partitions is None or one.partition in partitions]
     missing = sorted(set(partitions or ()) - {partition.partition for partition in chosen})
     if missing or not chosen:
         what = f"no partition {', '.join(map(str, missing))}" if missing else "no segments"

@@ -13,6 +13,7 @@ from typing import Any
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.file_errors import file_fault
+from remote_fetch.model import TopicIdPartition, Uuid
 
 __all__ = [
     "CHECK_THE_URL",
@@ -22,6 +23,7 @@ __all__ = [
     "add_json_option",
     "add_range_options",
     "add_topics_option",
+    "check_distinct",
     "config_from",
     "pairs_from",
     "partitions_from",
@@ -82,8 +84,25 @@ def topics_from(arguments: argparse.Namespace) -> list[str]:
     topics: list[str] = arguments.topics or []
     twice = [topic for at, topic in enumerate(topics) if topic in topics[:at]]
     if twice:
-        raise ConfigError(f"-t {twice[0]}: the topic is given twice", key="-t")
+        raise _given_twice(twice[0])
     return topics
+
+
+def check_distinct(topics: Iterable[str], found: Iterable[Iterable[TopicIdPartition]]) -> None:
+    """Raise ConfigError if two of the topics have partitions of one topic id, as NAME and NAME:ID may.
+
+    `found` are the partitions of each topic.
+    """
+    seen: set[Uuid] = set()
+    for topic, partitions in zip(topics, found, strict=True):
+        ids = {partition.topic_id for partition in partitions}
+        if not seen.isdisjoint(ids):
+            raise _given_twice(topic)
+        seen |= ids
+
+
+def _given_twice(topic: str) -> ConfigError:
+    return ConfigError(f"-t {topic}: the topic is given twice", key="-t")
 
 
 def add_range_options(

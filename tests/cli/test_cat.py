@@ -295,9 +295,10 @@ def test_several_topics_come_one_after_another(run: Run, bucket: str, tmp_path: 
         "other-0", "shop-0", "shop-1", "total"
     ]  # fmt: skip
     for command in ("cat", "plan", "ls"):
-        twice = run(command, "--url", str(tmp_path), "-t", "shop", "-t", "shop")
-        assert (twice.code, twice.stdout) == (1, b"")
-        assert "-t shop: the topic is given twice" in twice.stderr
+        for again in ("shop", f"shop:{Uuid(bytes(range(16)))}"):
+            twice = run(command, *both, "-t", again)
+            assert (twice.code, twice.stdout) == (1, b"")
+            assert f"-t {again}: the topic is given twice" in twice.stderr
 
 
 @pytest.mark.parametrize(
