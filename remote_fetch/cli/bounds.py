@@ -18,7 +18,7 @@ from remote_fetch.cli.options import check_distinct, partitions_from, topics_fro
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.prepare.arguments import parse_isolation
-from remote_fetch.prepare.bounds import parse_bound
+from remote_fetch.prepare.bounds import Timestamp, parse_bound
 from remote_fetch.prepare.job import plan_job, planned_read
 from remote_fetch.prepare.parallel import all_at_once
 from remote_fetch.prepare.view import PartitionPlan
@@ -100,18 +100,21 @@ def _plans_of(arguments: argparse.Namespace, session: Session, topic: str) -> tu
 def _time(text: str) -> datetime | str:
     moment = text[2:]
     if not _MILLISECONDS.fullmatch(moment):
-        return _checked(moment, f"-o {text}", _FORMS)
+        return _checked(moment, f"-o {text}", _FORMS, is_time=True)
     try:
         return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=int(moment))
     except OverflowError:
         raise ConfigError(f"-o {text}: the milliseconds are outside the range of a datetime", key="-o") from None
 
 
-def _checked(bound: str, given: str, hint: str) -> str:
+def _checked(bound: str, given: str, hint: str, *, is_time: bool = False) -> str:
+    """The bound, if `read_arrow` takes it. It takes -1 and -2 too, as in Kafka, which are counts in kcat's terms."""
     try:
-        parse_bound(bound, given)
+        place = parse_bound(bound, given)
     except ConfigError:
-        raise ConfigError(f"{given}: this is no place in a log", key=given.split(maxsplit=1)[0], hint=hint) from None
+        place = None
+    if place is None or bound.strip().startswith("-") or (is_time and not isinstance(place, Timestamp)):
+        raise ConfigError(f"{given}: this is no place in a log", key=given.split(maxsplit=1)[0], hint=hint)
     return bound
 
 
