@@ -20,7 +20,7 @@ from remote_fetch.fetch.plugins import FETCHERS_GROUP, fetcher_of, is_scheme, ow
 from remote_fetch.fetch.spi import RemoteStorageFetcher
 from remote_fetch.hosts import shown_url
 
-__all__ = ["load_fetcher"]
+__all__ = ["load_fetcher", "no_storage_error"]
 
 _CLASS_KEY = "remote.storage.fetcher.class"
 _URL_KEY = "remote.storage.url"
@@ -83,12 +83,17 @@ def _name_from_url(config: Config) -> str:
     if url is None and config.settings.locator == "service":
         return _VENDED
     if url is None:
-        raise ConfigError(
-            "no remote storage is configured",
-            key=_URL_KEY,
-            hint=f"Set {_URL_KEY} (--url on the command line) to the directory or URL of the broker's tier",
-        )
+        raise no_storage_error()
     return fetcher_of(scheme_of(url))
+
+
+def no_storage_error() -> ConfigError:
+    """The error if a storage is needed, and none is configured."""
+    return ConfigError(
+        "no remote storage is configured",
+        key=_URL_KEY,
+        hint=f"Set {_URL_KEY} (--url on the command line) to the directory or URL of the broker's tier",
+    )
 
 
 def _load_entry_point(name: str) -> Any:

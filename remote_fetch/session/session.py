@@ -21,7 +21,7 @@ from remote_fetch.fetch.broker_file import complete
 from remote_fetch.fetch.deadlines import RetryPolicy
 from remote_fetch.fetch.inventory import ObjectInventory
 from remote_fetch.fetch.readahead import RangeReader
-from remote_fetch.fetch.registry import load_fetcher
+from remote_fetch.fetch.registry import load_fetcher, no_storage_error
 from remote_fetch.fetch.sizes import SegmentSizes
 from remote_fetch.fetch.spi import ChunkSizer, RemoteStorageFetcher, StoredSizer
 from remote_fetch.formats.codecs import Codecs
@@ -313,6 +313,8 @@ class Session:
 
     def inventory(self) -> ObjectInventory:
         """The part of the fetcher that tells the objects of the storage. Raises ConfigError if the fetcher cannot."""
+        if isinstance(self._fetcher, NoStorage):
+            raise no_storage_error()
         if not isinstance(self._fetcher, ObjectInventory):
             raise ConfigError(
                 f"the fetcher {type(self._fetcher).__name__} does not tell which objects are in the storage",

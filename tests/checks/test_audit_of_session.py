@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.checks.audit_of_session import audit_sources
+from remote_fetch.errors import ConfigError
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.session.session import Session
 
@@ -50,3 +51,15 @@ def test_a_log_start_that_brokers_do_not_tell(tmp_path: Path) -> None:
 def test_any_other_error_is_raised(tmp_path: Path) -> None:
     with pytest.raises(KafkaException):
         log_start(tmp_path, KafkaError._TRANSPORT)
+
+
+def test_brokers_without_a_storage() -> None:
+    with (
+        Session.open({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}) as session,
+        pytest.raises(
+            ConfigError, match=r"no remote storage is configured\. Set remote\.storage\.url \(--url"
+        ) as caught,
+        audit_sources(session),
+    ):
+        pass
+    assert caught.value.key == "remote.storage.url"
