@@ -67,10 +67,7 @@ class Progress:
 
     def __call__(self, event: Event) -> None:
         """Take an event of a read."""
-        if isinstance(event, Notice) and event.is_wait and self._tells_waits:
-            if threading.get_ident() == self._thread:
-                self.clear()
-            print(f"% {event.text}", file=sys.stderr, flush=True)
+        self.tell_wait(event)
         if self._display is None:
             return
         with self._lock:
@@ -78,6 +75,13 @@ class Progress:
             position = self._read.position() if self._read.is_planned else None
         if position is not None and isinstance(event, (ReadPlanned, RecordsRead)):
             self.at(position)
+
+    def tell_wait(self, event: Event) -> None:
+        """Take an event of a read whose offsets tell no share. Only the reason of a wait is printed."""
+        if isinstance(event, Notice) and event.is_wait and self._tells_waits:
+            if threading.get_ident() == self._thread:
+                self.clear()
+            print(f"% {event.text}", file=sys.stderr, flush=True)
 
     def at(self, position: Position) -> None:
         """Take a position, and show it if it is time."""

@@ -71,7 +71,7 @@ def _run(arguments: argparse.Namespace) -> int:
     brokers = arguments.to or arguments.brokers
     with (
         Progress(enabled=not arguments.quiet) as progress,
-        Session.open(config_from(arguments)) as session,
+        Session.open(config_from(arguments), progress.tell_wait) as session,
         closing(target_from(arguments, brokers, arguments.to_topic)) as target,
     ):
         prices = open_prices(session.config.settings)

@@ -119,7 +119,7 @@ def _run(arguments: argparse.Namespace) -> int:
             return 0
         restored = restore.run()
         progress.begin("offsets compared")
-        compared = {} if arguments.no_verify else _compared(session, restore, target)
+        compared = {} if arguments.no_verify else _compared(session, restore, target, progress)
         progress.stop()
         if not arguments.quiet:
             print_report(session, time.monotonic() - began, None, prices)
@@ -148,11 +148,11 @@ def _print_dry(restore: Restore, target: Target, progress: Progress, *, as_json:
         )
 
 
-def _compared(session: Session, restore: Restore, target: Target) -> Mapping[int, Compared]:
+def _compared(session: Session, restore: Restore, target: Target, progress: Progress) -> Mapping[int, Compared]:
     """How each partition compares."""
     topic_id = Uuid.parse(target.topic_id())
     session.observe(planned_read(restore.plans))
-    with Session.open(consumer_properties_of(target.properties)) as reading:
+    with Session.open(consumer_properties_of(target.properties), progress.tell_wait) as reading:
 
         def compared(plan: PartitionPlan) -> Compared:
             number = plan.opened.partition.partition

@@ -16,7 +16,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from remote_fetch.amounts import counted
@@ -36,7 +35,7 @@ from remote_fetch.cli.options import (
 from remote_fetch.cli.output import print_report
 from remote_fetch.cli.progress import Progress
 from remote_fetch.errors import ConfigError, RemoteFetchError, SegmentNotFound
-from remote_fetch.observe import Event, Notice, Report
+from remote_fetch.observe import Report
 from remote_fetch.plan.ranges import Reason, SegmentSlice
 from remote_fetch.prepare.job import planned_read
 from remote_fetch.progress import Position
@@ -92,7 +91,7 @@ def _run(arguments: argparse.Namespace) -> int:
     paint = paint_from(arguments)
     with (
         Progress("offsets compared", enabled=not arguments.quiet) as progress,
-        Session.open(config, partial(_tell_notices, progress) if is_sample else progress) as session,
+        Session.open(config, progress.tell_wait if is_sample else progress) as session,
     ):
         broker_of(session)  # before a plan is made
         prices = open_prices(session.config.settings)
@@ -141,12 +140,6 @@ def _sampled(progress: Progress, choices: Iterable[Choice]) -> Callable[[], None
     total = sum(choice.size for choice in choices)
     done = itertools.count(1)
     return lambda: progress.at(Position("segments compared", next(done), total))
-
-
-def _tell_notices(progress: Progress, event: Event) -> None:
-    """The observer of a sample. It passes on notices, for offsets that are passed over tell no share of the topic."""
-    if isinstance(event, Notice):
-        progress(event)
 
 
 def _lines(verdict: PartitionVerdict, paint: Paint) -> Iterator[str]:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from remote_fetch.cli import replay, restore
+from remote_fetch.observe import Notice, Observer, ignore
+from remote_fetch.restore.verify import Compared
+from remote_fetch.session.session import Session
 from tests.restore.fake_target import FakeTarget
 from tests.restore.test_restore import PARTITIONS, bucket, expected, hurry
 
@@ -130,6 +135,48 @@ def test_a_replay(run: Run, bucket: Path, target: FakeTarget) -> None:
     as_json = run(*arguments, "-p", "0", "-o", "10", "--end", "30", "--json")
     outcome = json.loads(as_json.stdout)
     assert (outcome["records"], outcome["next_offsets"], outcome["report"]["records"]) == (20, {"0": 30}, 20)
+
+
+WAIT = Notice("the broker gives nothing", is_warning=True, is_wait=True)
+
+
+def test_a_replay_that_waits_says_why(
+    run: Run, bucket: Path, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Session.open
+
+    def waits(config: Any, observer: Observer = ignore) -> Session:
+        session = opened(config, observer)
+        session.observe(WAIT)
+        return session
+
+    monkeypatch.setattr(Session, "open", waits)
+    target.logs = {number: [] for number in range(PARTITIONS)}
+    arguments = ("replay", "--url", str(bucket), "-t", "orders", "--to", "other:9092", "--to-topic", "again", "-p", "0")
+    assert "% the broker gives nothing\n" in run(*arguments, "--dry-run").stderr
+    assert run(*arguments, "--dry-run", "-q").stderr == ""
+
+
+def test_a_comparison_that_waits_says_why(
+    run: Run, bucket: Path, target: FakeTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads the new topic by a session of its own."""
+    opened = Session.open
+
+    @contextmanager
+    def waits(observer: Observer) -> Iterator[None]:
+        observer(WAIT)
+        yield
+
+    def open_session(config: Any, observer: Observer = ignore) -> Any:
+        return waits(observer) if "bootstrap.servers" in config else opened(config, observer)
+
+    monkeypatch.setattr(Session, "open", open_session)
+    monkeypatch.setattr(restore, "compare", lambda *_: Compared(None))
+    monkeypatch.setattr(target, "properties", {"bootstrap.servers": "other:9092"}, raising=False)
+    done = run("restore", *arguments_of(bucket, tmp_path))
+    assert done.code == 0, done.stderr
+    assert "% the broker gives nothing\n" in done.stderr
 
 
 @pytest.mark.parametrize(
