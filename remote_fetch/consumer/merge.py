@@ -201,7 +201,8 @@ class Merge:
             may_wait = not ready and not self._awaits_store()
             try:
                 wait_s = min(max(deadline_s - now_s, 0.0), _LONGEST_WAIT_S) if may_wait else 0.0
-                has_events = self._take_from_librdkafka(pending, max(room // 2, 1) if ready else room, wait_s)
+                share = self._share_of(room) if ready else room
+                has_events = share > 0 and self._take_from_librdkafka(pending, share, wait_s)
             except Exception as error:  # a callback of the application has raised it
                 pending.drop_outdated()
                 if not pending.messages:
@@ -218,6 +219,13 @@ class Merge:
             self._relieve_feeds(pending, room)
             if self._awaits_store():
                 self._workers.wait(min(deadline_s - self._clock(), _WAIT_S))
+
+    def _share_of(self, room: int) -> int:
+        """How many messages librdkafka may give while the store has records: half. For a single one they take turns."""
+        if room > 1:
+            return room // 2
+        self._librdkafka_came_last = not self._librdkafka_came_last
+        return int(self._librdkafka_came_last)
 
     def _raise_postponed(self) -> None:
         error, self._postponed_error = self._postponed_error, None

@@ -70,6 +70,16 @@ def test_both_sides_take_turns_while_both_have_records() -> None:
     assert sorted(message.partition() or 0 for message in messages) == [0] * 5 + [1] * 5
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_both_sides_take_turns_in_calls_of_consume_for_few_records(count: int) -> None:
+    bench = Bench()
+    bench.assign({0: 0, 1: END})
+    bench.give(0, range(4))
+    bench.librdkafka.live.extend(live(1, offset) for offset in range(9))
+    given = [message.partition() for _ in range(8 // count) for message in bench.merge.consume(count, 1.0)]
+    assert (given.count(0), given.count(1)) == (4, 4)
+
+
 def test_partitions_of_the_store_take_turns() -> None:
     bench = Bench()
     bench.assign({0: 0, 1: 0})

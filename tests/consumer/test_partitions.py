@@ -9,8 +9,10 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from remote_fetch.consumer.assigned import AssignedPartition
 from remote_fetch.consumer.due_work import DueWork
+from remote_fetch.consumer.feed import Ending
 from remote_fetch.consumer.offsets import BEGINNING, END, INVALID, STORED
 from remote_fetch.consumer.settings import ResetPolicy
+from remote_fetch.plan.ranges import Reason
 from tests.consumer.fakes import Bench, live
 
 # ------------------------------------------------------------------------------------------------ where they begin
@@ -145,6 +147,21 @@ def test_a_late_answer_does_not_move_a_partition_that_was_sought_or_assigned_aga
     bench.group.answer(9)
     bench.run_due_work()
     assert [feed.offset for feed in bench.workers.feeds] == [3, 9]
+
+
+def test_a_leader_epoch_that_the_application_names_goes_with_its_offset() -> None:
+    """To the feed, and to librdkafka if the feed brings nothing. A logical offset has none."""
+    bench = Bench()
+    named = [TopicPartition("t", number, offset, leader_epoch=3) for number, offset in ((0, 7), (1, BEGINNING))]
+    bench.partitions.begin(named, replaces=True)
+    assert [feed._leader_epoch for feed in bench.workers.feeds] == [3, None]
+    bench.partitions.seek(bench.partition(0), 9, 4)
+    feed = bench.workers.feeds[-1]
+    assert feed._leader_epoch == 4
+    feed.ending = Ending(9, Reason.NOT_TIERED, leader_epoch=feed._leader_epoch)
+    bench.librdkafka.calls_since()
+    bench.run_due_work()
+    assert ("seek", 0, 9, 4) in bench.librdkafka.calls_since()
 
 
 def test_new_partitions_go_to_the_broker_while_the_circuit_is_open() -> None:
