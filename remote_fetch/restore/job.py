@@ -297,14 +297,19 @@ class Restore:
         journal.sync()
 
     def _check_ends(self, journal: Journal, *numbers: int) -> None:
-        """Raise ConfigError if the new topic has other records than the journal, in these partitions or in all."""
+        """Raise ConfigError if the new topic has other records than the journal, in these partitions or in all.
+
+        No later run goes on then: it would count these records as the next ones of the old topic.
+        """
         for number, end in self._target.ends(numbers or journal.maps.keys()).items():
             known = journal.maps[number].target_next
             if end != known:
+                journal.give_up(number)
                 raise ConfigError(
                     f"partition {number} of the target ends with offset {end - 1}, and {known - 1} was written last",
                     key="--to-topic",
-                    hint="Another writer writes to the topic. Begin again with an empty topic and a new journal",
+                    hint="Another writer writes to the topic, or a broker was restarted and took records a second time "
+                    "(docs/howto/restore.md). Begin again with an empty topic and a new journal",
                 )
 
 

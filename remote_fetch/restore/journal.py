@@ -2,11 +2,13 @@
 
     {"restore": 1, "topic": "orders", "topic_id": "...", "isolation": "read_committed", "target": "orders", ...}
     {"partition": 0, "source": 0, "target": 0, "records": 4000}
+    {"given_up": 0}
 
 Rules of the file:
 
 - Lines are appended after the broker has acknowledged their records, and are on disk before the next ones are sent.
 - A last line that is cut off does not count: its records are found in the new topic.
+- A job is given up if a partition of the new topic has records that are not in the old one. No run goes on from it.
 """
 
 from __future__ import annotations
@@ -96,6 +98,11 @@ class Journal:
         run = self.maps[partition].add(source, count)
         self._write({"partition": partition, **run._asdict()})
 
+    def give_up(self, partition: int) -> None:
+        """Note that the new partition has other records than those of the job, and put all lines on disk."""
+        self._write({"given_up": partition})
+        self.sync()
+
     def sync(self) -> None:
         """Put all lines on disk."""
         self._file.flush()
@@ -127,10 +134,12 @@ def _read(path: Path) -> tuple[JournalHead, dict[int, OffsetMap], int]:
                     head = _head_of(json.loads(line))
                     maps = {number: OffsetMap(start) for number, start in head.starts.items()}
                 else:
-                    _take(maps, json.loads(line))
+                    _take(path, maps, json.loads(line))
                 end += len(line)
     except OSError as error:
         raise ConfigError(f"--journal {path}: {file_fault(error)}", key="--journal") from None
+    except ConfigError:
+        raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{path} is no journal of a restore, at byte {end}: {error}", key="--journal") from None
     if head is None:
@@ -151,7 +160,13 @@ def _head_of(line: Mapping[str, Any]) -> JournalHead:
     return JournalHead(topic, topic_id, isolation, target, target_id, starts, source_starts)
 
 
-def _take(maps: Mapping[int, OffsetMap], line: Mapping[str, Any]) -> None:
+def _take(path: Path, maps: Mapping[int, OffsetMap], line: Mapping[str, Any]) -> None:
+    if "given_up" in line:
+        raise ConfigError(
+            f"--journal {path}: partition {line['given_up']} of the target has records that are not of this restore",
+            key="--journal",
+            hint="Begin again with an empty topic and a new journal",
+        )
     run = Run(*(_offset(line[name]) for name in Run._fields))
     added = maps[line["partition"]].add(run.source, run.records)
     if added.target != run.target:

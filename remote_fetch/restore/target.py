@@ -2,7 +2,8 @@
 
 Rules of the file:
 
-- The producer is idempotent: the broker writes each record once, in the order of the calls.
+- The producer is idempotent: the broker writes each record once, in the order of the calls. A broker that is killed may
+  forget a producer of old records (`producer.id.expiration.ms`). The restore counts what is written.
 - Memory is bounded by librdkafka's queue. A full queue is waited for.
 - An error of one record ends the writing, and no record behind it is in its partition.
 """

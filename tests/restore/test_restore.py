@@ -269,8 +269,14 @@ class TestWrongTargets:
                 if self.flushes == 2:
                     self.logs[0].append((None, b"of another", [], 1))
 
+        target = Shared()
         with pytest.raises(ConfigError, match="Another writer"):
-            restore(bucket, tmp_path / "journal", Shared())
+            restore(bucket, tmp_path / "journal", target)
+        for _ in range(2):  # a later run would take the record for the next one of the old topic
+            with pytest.raises(ConfigError, match="partition 0 of the target has records that are not of this restore"):
+                restore(bucket, tmp_path / "journal", target)
+        with pytest.raises(ConfigError, match="not of this restore"):
+            read_maps(tmp_path / "journal")
 
     def test_a_writer_that_does_not_stop(self, bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         class Growing(FakeTarget):
