@@ -5,6 +5,7 @@ Rules of the file:
 - A user's mistake ends in one line on stderr, never in a stack trace.
 - Standard output that its reader has closed is not an error. Any other broken pipe is one, such as that of a store.
 - Output that cannot be written is an error, also if Python still holds it in its buffer.
+- A character that the encoding of standard output lacks is escaped, as Python does on stderr.
 - SIGTERM ends a command as Ctrl-C does, so that a member of a group commits, and a report is written.
 - Only the chosen command is loaded, so that help appears at once.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import logging
 import os
 import select
@@ -130,6 +132,8 @@ def _run(words: list[str]) -> int:
     if not _is_open(sys.stdout):
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as above
         return _failed("standard output is closed")
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
     parser = _parser(words[:1])
     if not words:
         parser.print_help(sys.stderr)

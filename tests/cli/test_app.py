@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shlex
 import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, libversion
 
 import remote_fetch.cli
-from remote_fetch.cli import ls
+from remote_fetch.cli import ls, main
 from remote_fetch.cli.app import _COMMANDS
 from remote_fetch.cli.app import run as run_app
 from tests.own_processes import killed_after
@@ -302,3 +304,17 @@ def test_errors_with_a_closed_stderr(bucket: str) -> None:
     line = f"{shlex.join([*COMMAND, 'cat', '--url', bucket, '-t', 'shop', '-c', '1', '-f', '%o'])} 2>&-"
     read = subprocess.run(line, shell=True, stdout=subprocess.PIPE, text=True, timeout=30, check=False)
     assert (read.returncode, read.stdout) == (0, "0")
+
+
+def test_a_name_that_the_encoding_of_the_output_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for encoding, errors, shown in (
+        ("ascii", "strict", b"tier/\\xe9\\udcff"),
+        ("utf-8", "strict", b"tier/\xc3\xa9\\udcff"),
+        ("utf-8", "surrogateescape", b"tier/\xc3\xa9\xff"),  # as Python has it for the locale C
+    ):
+        output = io.BytesIO()
+        wrapper = io.TextIOWrapper(output, encoding, errors)
+        monkeypatch.setattr(sys, "stdout", wrapper)
+        main(["config", "check", "--url", f"{tmp_path}/tier/\xe9\udcff"])
+        wrapper.flush()
+        assert shown in output.getvalue()
