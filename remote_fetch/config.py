@@ -5,7 +5,7 @@ Rules of the file:
 - Keys are strings in Kafka's spelling. Values are strings or have the type of the key.
 - Names are those of KIP-1254 if it has one.
 - An unknown key with a prefix of this package is an error that names the nearest key.
-- All other keys belong to librdkafka and are passed on unchanged.
+- All other keys belong to librdkafka and are passed on unchanged. Text that is not UTF-8 would end the process there.
 - No value of an option is printed, because options may hold secrets.
 """
 
@@ -22,7 +22,7 @@ from remote_fetch.config_typed import REGISTRY_DOC, TYPED_KEYS
 from remote_fetch.errors import ConfigError
 from remote_fetch.settings import Settings
 
-__all__ = ["KEYS", "PREFIX_KEYS", "Config"]
+__all__ = ["KEYS", "PREFIX_KEYS", "Config", "check_utf8"]
 
 _MAX_MS = 2**31 - 1
 """The largest of Kafka's times in milliseconds, which are 32-bit numbers. No clock can wait for much larger ones."""
@@ -273,6 +273,8 @@ PREFIX_KEYS: Mapping[str, str] = MappingProxyType(
 )
 """Prefixes of keys of this package whose last part is free."""
 
+_FILES_MAY_HAVE = ("remote.storage.options.", "remote.storage.layout.")
+"""Prefixes of keys whose values may name files. A file's name may be any bytes."""
 _OUR_PREFIXES = ("fetch.remote.", "remote.storage.", "remote.locator", "schema.registry")
 _LIKE_OURS = 0.85
 """How similar an unknown key must be to a key of this package to count as its misspelling (difflib's ratio)."""
@@ -311,6 +313,8 @@ class Config:
             if not isinstance(name, str):
                 raise ConfigError(f"configuration keys are strings, not {name!r}")
             family = next((prefix for prefix in PREFIX_KEYS if name.startswith(prefix) and name != prefix), None)
+            if name not in KEYS:
+                check_utf8(name, None if family in _FILES_MAY_HAVE else value)
             if name in KEYS or family is not None:
                 if value is None:  # the same as a missing key
                     continue
@@ -350,6 +354,27 @@ class Config:
         configs.update({f"remote.storage.options.{name}": value for name, value in self.options.items()})
         configs.update({f"remote.storage.layout.{name}": value for name, value in self.layout.items()})
         return configs
+
+
+def check_utf8(name: str, value: object = None) -> None:
+    """Raise ConfigError for a name, or a text as its value, that cannot be UTF-8. A dict is checked as a whole.
+
+    The words of a command line that are not UTF-8 are text with lone surrogates in Python.
+    """
+    if isinstance(value, dict):
+        for inner, one in value.items():
+            check_utf8(str(inner), one)
+    for text, of_what in ((name, "the name"), (value, "the value")):
+        if isinstance(text, str) and not _is_utf8(text):
+            raise ConfigError(f"{ascii(name)[1:-1]}: {of_what} is not UTF-8", key=ascii(name)[1:-1])
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _as_text(value: str | int | bool) -> str:

@@ -172,6 +172,30 @@ def test_keys_of_librdkafka_pass_untouched(name: str) -> None:
     assert Config.parse({name: value}).librdkafka[name] is value
 
 
+NO_UTF8 = {
+    "client.\udcff": "s3cret",
+    "client.id": "s3cret\udcff",
+    "remote.locator.\udcff": "s3cret",
+    "remote.locator.client.id": "s3cret\udcff",
+    "schema.registry.url": "s3cret\udcff",
+    f"{OPTIONS}\udcff": "s3cret",
+    "default.topic.config": {"acks": "s3cret\udcff"},
+}
+"""confluent_kafka ends the process for some of these."""
+
+
+@each_of("name", NO_UTF8, ids=ascii)
+def test_text_that_is_not_utf8_never_comes_to_librdkafka(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"^[ -~]+: the (name|value) is not UTF-8") as caught:
+        Config.parse({name: NO_UTF8[name]})
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_file_may_have_any_name() -> None:
+    config = Config.parse({"remote.storage.url": "/\udcff", f"{OPTIONS}ca_certs": "/\udcff"})
+    assert config.values["remote.storage.url"] == config.options["ca_certs"] == "/\udcff"
+
+
 def test_keys_are_strings() -> None:
     with pytest.raises(ConfigError, match="keys are strings, not 5"):
         Config.parse({5: "x"})  # type: ignore[dict-item]

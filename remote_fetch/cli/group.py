@@ -19,6 +19,7 @@ from remote_fetch.cli.options import config_from, topics_from
 from remote_fetch.cli.output import print_records
 from remote_fetch.cli.printer import ROW_COLUMNS, Printer
 from remote_fetch.cli.typed import typed_config, typed_rows
+from remote_fetch.config import check_utf8
 from remote_fetch.consumer.consumer import RemoteConsumer
 from remote_fetch.errors import ConfigError
 from remote_fetch.session.broker import batch_of_messages
@@ -56,6 +57,8 @@ def print_group(arguments: argparse.Namespace, printer: Printer) -> int:
 def _group_config(arguments: argparse.Namespace, given: Mapping[str, Any], topics: Sequence[str]) -> dict[str, Any]:
     if not topics:
         raise ConfigError("cat -G GROUP TOPIC...: name the topics", key="-G")
+    for topic in topics:
+        check_utf8(topic)
     if "bootstrap.servers" not in given:
         raise ConfigError("a consumer group needs brokers: set bootstrap.servers (-b)", key="bootstrap.servers")
     refused = {"-p": arguments.partitions, "--end": arguments.end, "--log-start": arguments.log_start}

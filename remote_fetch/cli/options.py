@@ -11,6 +11,7 @@ import argparse
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from remote_fetch.config import check_utf8
 from remote_fetch.errors import ConfigError
 from remote_fetch.file_errors import file_fault
 from remote_fetch.model import TopicIdPartition, Uuid
@@ -154,7 +155,10 @@ def config_from(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def pairs_from(words: Iterable[str], option: str) -> Mapping[str, str]:
     """The KEY=VALUE pairs of an option that may be repeated. Raises ConfigError, which shows no value."""
-    return _pairs(words, lambda number: f"{option}, number {number}")
+    pairs = _pairs(words, lambda number: f"{option}, number {number}")
+    for name, value in pairs.items():
+        check_utf8(name, value)
+    return pairs
 
 
 def _pairs(lines: Iterable[str], where: Callable[[int], str]) -> Mapping[str, str]:

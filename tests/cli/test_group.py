@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -9,8 +10,9 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from remote_fetch.cli.group import _Member
+from remote_fetch.cli.group import _group_config, _Member
 from remote_fetch.consumer.consumer import RemoteConsumer
+from remote_fetch.errors import ConfigError
 
 Rebalanced = Callable[[Any, Iterable[TopicPartition]], None]
 
@@ -109,3 +111,9 @@ def test_offsets_of_printed_records_are_stored(stores: bool) -> None:
     assert next(batches).num_rows == 1
     member.printed(1)
     assert group.stored[2:] == ([(0, 4)] if stores else [])
+
+
+def test_a_topic_that_is_not_utf8_never_comes_to_librdkafka() -> None:
+    arguments = argparse.Namespace(brokers="127.0.0.1:1")
+    with pytest.raises(ConfigError, match="the name is not UTF-8"):
+        _group_config(arguments, ["orders", "\udcff"])

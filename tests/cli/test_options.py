@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from, partitions_from
+from remote_fetch.cli.options import (
+    about,
+    add_common_options,
+    add_range_options,
+    config_from,
+    pairs_from,
+    partitions_from,
+)
+from remote_fetch.cli.restore import target_from
 from remote_fetch.errors import ConfigError
 
 SECRET = "hunter2"
@@ -88,3 +96,15 @@ def test_a_topic_may_be_required() -> None:
 def test_help_is_the_first_paragraph() -> None:
     assert about("What it does,\nand how.\n\nRules: none.\n") == "What it does,\nand how."
     assert about(None) == ""  # python -OO
+
+
+def test_properties_of_another_client_are_utf8() -> None:
+    assert pairs_from(["client.id=\u00e9"], "--to-property") == {"client.id": "\u00e9"}
+    with pytest.raises(ConfigError, match="the name is not UTF-8"):
+        pairs_from(["a\udcff=b"], "--to-property")
+
+
+@pytest.mark.parametrize(("brokers", "topic"), [("b:9092\udcff", "copy"), ("b:9092", "copy\udcff"), ("b:9092", "")])
+def test_a_target_has_names_that_librdkafka_takes(brokers: str, topic: str) -> None:
+    with pytest.raises(ConfigError, match=r"is not UTF-8|is not a topic name"):
+        target_from(argparse.Namespace(to_property=[]), brokers, topic)
