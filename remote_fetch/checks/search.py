@@ -18,6 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from remote_fetch.config import check_utf8
 from remote_fetch.errors import ConfigError
 
 __all__ = ["PARTITIONERS", "Conditions", "partition_of"]
@@ -44,7 +45,11 @@ class Conditions:
     header_value: bytes | None = None
 
     def check(self, *, needs_one: bool = True) -> None:
-        """Raise ConfigError for an expression that is none of RE2, and with `needs_one` if there is no condition."""
+        """Raise ConfigError for an expression that is none of RE2, a header's name that is not UTF-8, and no condition.
+
+        With `needs_one` false there may be no condition.
+        """
+        check_utf8("--header", self.header)
         for name, regex in (("--key-regex", self.key_regex), ("--value-regex", self.value_regex)):
             if regex is not None:
                 try:
@@ -78,7 +83,8 @@ def _equal(column: Any, wanted: bytes | str) -> Any:
 
 
 def _matches(column: Any, regex: str) -> Any:
-    return pc.match_substring_regex(column, regex)
+    pattern: Any = regex.encode("utf-8", "surrogateescape")  # the bytes of a command line
+    return pc.match_substring_regex(column, pattern)
 
 
 def _with_header(headers: Any, name: str, value: bytes | None) -> Any:

@@ -30,7 +30,7 @@ def as_python(conditions: Conditions, key: Any, value: Any, pairs: list[Any]) ->
     """The same by Python, for expressions that both read alike."""
 
     def has(data: bytes | None, regex: str | None) -> bool:
-        return regex is None or (data is not None and re.search(regex.encode(), data) is not None)
+        return regex is None or (data is not None and re.search(regex.encode("utf-8", "surrogateescape"), data) is not None)
 
     wanted = conditions.header, conditions.header_value
     return (
@@ -47,7 +47,7 @@ def as_python(conditions: Conditions, key: Any, value: Any, pairs: list[Any]) ->
     st.builds(
         Conditions,
         key=st.sampled_from([None, None, b"", b"a", b"b\xff"]),
-        key_regex=st.sampled_from([None, None, "^a", "[0-9]"]),
+        key_regex=st.sampled_from([None, None, "^a", "[0-9]", "\udcff"]),
         value=st.sampled_from([None, None, b"", b"a", b"\xff"]),
         value_regex=st.sampled_from([None, None, "a$", "^$"]),
         header=st.sampled_from([None, None, "h", ""]),
@@ -88,4 +88,15 @@ def test_wrong_conditions() -> None:
         Conditions().check()
     with pytest.raises(ConfigError, match="--value-regex"):
         Conditions(value_regex="(").check()
+    with pytest.raises(ConfigError, match="--key-regex"):
+        Conditions(key_regex="(\udcff").check()
+    with pytest.raises(ConfigError, match="--header: the value is not UTF-8"):
+        Conditions(header="\udcff").check()
     Conditions(key=b"").check()
+
+
+def test_an_expression_may_have_bytes_that_are_not_utf8() -> None:
+    conditions = Conditions(key_regex="^b\udcff$")
+    conditions.check()
+    records: list[Any] = [(b"b\xff", None, []), (b"b", None, []), (b"b\xc3\xbf", None, [])]
+    assert conditions.matching(batch_of(records)).equals(batch_of(records[:1]))
