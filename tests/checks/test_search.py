@@ -30,7 +30,9 @@ def as_python(conditions: Conditions, key: Any, value: Any, pairs: list[Any]) ->
     """The same by Python, for expressions that both read alike."""
 
     def has(data: bytes | None, regex: str | None) -> bool:
-        return regex is None or (data is not None and re.search(regex.encode("utf-8", "surrogateescape"), data) is not None)
+        return regex is None or (
+            data is not None and re.search(regex.encode("utf-8", "surrogateescape"), data) is not None
+        )
 
     wanted = conditions.header, conditions.header_value
     return (
