@@ -249,7 +249,7 @@ class MetadataTopic:
                 self._origin = self._origin_of(self._patiently(lambda: self._cluster.describe(self.name)))
             replay = self._replays[topic_id] = self._new_replay(topic_id)
         if begins == 1 and not self._resume(topic_id, replay, bounds, began_ms):
-            self._begin_again(topic_id, replay, begins)
+            self._begin_again(topic_id, replay.read_to.keys() | bounds.keys(), begins)
             return
         ends: dict[int, int] = {}
         starts = []
@@ -265,18 +265,18 @@ class MetadataTopic:
                 consumer.assign(starts)
                 self._consume(consumer, replay, ends)
             except CutOff:
-                self._begin_again(topic_id, replay, begins)
+                self._begin_again(topic_id, replay.read_to.keys(), begins)
                 return
             finally:
                 consumer.unassign()
         replay.since_ms.update(dict.fromkeys(bounds, began_ms))
 
-    def _begin_again(self, topic_id: Uuid | None, replay: Replay, begins: int) -> None:
-        """Read the metadata partitions of a replay from their first records, and use no saved replay."""
+    def _begin_again(self, topic_id: Uuid | None, numbers: Iterable[int], begins: int) -> None:
+        """Read the metadata partitions of a topic from their first records, and use no saved replay."""
         self._replays[topic_id] = self._new_replay(topic_id)
         if begins == _MAX_BEGINS:
             raise Unlocatable(f"{self.name} deletes records faster than they are read; {begins} readings were cut off")
-        self._catch_up(topic_id, tuple(replay.read_to), begins=begins + 1)
+        self._catch_up(topic_id, numbers, begins=begins + 1)
 
     def _is_lost(self, replay: Replay, bounds: dict[int, tuple[int, int, int]], now_ms: int) -> bool:
         """Whether the records read before are not enough to go on from.

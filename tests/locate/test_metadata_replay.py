@@ -269,6 +269,16 @@ def test_a_replay_that_an_election_cut_off_is_not_used() -> None:
     assert (starts(again), topics.offsets_read) == ([0, 70, 80, 90, 100], 0)
 
 
+def test_an_election_costs_no_metadata_partition_that_was_not_read_yet() -> None:
+    """One of two has a file, and it was cut off: both are read from their first records."""
+    topics, clock = written(), Clock()
+    files = saved_by(topics, clock, [PARTITION])
+    topics.epoch_ends, topics.epoch = {4: 1}, 5
+    reader = opened(topics, clock, files)
+    reader.read_for([PARTITION, ELSEWHERE])
+    assert (starts(reader), starts(reader, ELSEWHERE)) == ([0, 10], [0, 10])
+
+
 def test_a_new_leader_that_has_the_log_is_gone_on_with() -> None:
     topics, clock = written(), Clock()
     files = saved_by(topics, clock)
