@@ -5,8 +5,8 @@ Rules of the file:
 - Only the metadata partitions that are needed are read: first between their watermarks, then further on demand.
 - One thread reads at a time, for all threads that wait. They share its result, or its error.
 - A reader that may have missed a tombstone, or whose records the topic no longer has, begins with the first record.
-- With a cache, reading begins where a saved replay ends. librdkafka compares that place with the log (KIP-320), and if
-  an election has cut the log off there, reading begins with the first record.
+- Reading goes on where it ended, or where a saved replay ends. If the log has a later leader epoch, the leader is asked
+  for that place (KIP-320). If an election has cut the log off there, reading begins with the first record.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ T = TypeVar("T")
 METADATA_TOPIC = str(KEYS["remote.locator.topic"].default)
 """The name that brokers give it."""
 
+_ANY_ID = Uuid(bytes(16))
+"""Brokers are asked for the end of a leader epoch by the name of the topic."""
 _CONSUME_MESSAGES = 2_000
 """Small, so that a reader releases the interpreter's lock often and the application's threads can run."""
 _POLL_S = 0.2
@@ -248,7 +250,9 @@ class MetadataTopic:
             if self._cache is not None:
                 self._origin = self._origin_of(self._patiently(lambda: self._cluster.describe(self.name)))
             replay = self._replays[topic_id] = self._new_replay(topic_id)
-        if begins == 1 and not self._resume(topic_id, replay, bounds, began_ms):
+        if begins == 1:
+            self._resume(topic_id, replay, bounds, began_ms)
+        if not self._still_holds(replay, bounds):
             self._begin_again(topic_id, replay.read_to.keys() | bounds.keys(), begins)
             return
         ends: dict[int, int] = {}
@@ -281,8 +285,8 @@ class MetadataTopic:
     def _is_lost(self, replay: Replay, bounds: dict[int, tuple[int, int, int]], now_ms: int) -> bool:
         """Whether the records read before are not enough to go on from.
 
-        The topic was created again, or an election cut it off: they are not its records. Or it is compacted, and the
-        last reading was so long ago that a tombstone may be gone.
+        The topic was created again, or an election has made it shorter: they are not its records. Or it is compacted,
+        and the last reading was so long ago that a tombstone may be gone.
         """
         if any(replay.read_to.get(number, 0) > high for number, (_, high, _) in bounds.items()):
             return True
@@ -293,26 +297,31 @@ class MetadataTopic:
 
     def _resume(
         self, topic_id: Uuid | None, replay: Replay, bounds: dict[int, tuple[int, int, int]], now_ms: int
-    ) -> bool:
-        """Restore the saved replays of metadata partitions that were not read yet.
-
-        False: an unclean election has cut off the last record of one of them. Its leader is asked if it is not the
-        leader of that record. A leader never cuts off its own log.
-        """
+    ) -> None:
+        """Restore the saved replays of metadata partitions that were not read yet."""
         fresh = bounds.keys() - replay.read_to.keys()
         if self._cache is None or self._origin is None or not fresh:
-            return True
-        unproven = {}
+            return
         for number, saved in self._cache.load(self._origin, topic_id, sorted(fresh)).items():
-            low, high, epoch = bounds[number]
+            low, high, _ = bounds[number]
             if low <= saved.next_offset <= high and not self._tombstones.missed(saved.origin.taken_at_ms, now_ms):
                 replay.restore(saved)
-                if saved.leader_epoch not in (epoch, NO_EPOCH):
-                    unproven[TopicIdPartition(self._origin.topic_id, self.name, number)] = saved
-        return all(
-            self._cluster.still_holds(partition, saved.leader_epoch, saved.next_offset)
-            for partition, saved in unproven.items()
-        )
+
+    def _still_holds(self, replay: Replay, bounds: dict[int, tuple[int, int, int]]) -> bool:
+        """Whether the log still has the last record that was read of each of these metadata partitions.
+
+        An unclean election may have cut it off, and the log may have grown past its place since. A leader is asked if
+        it is not the leader of that record, once. A leader never cuts off its own log.
+        """
+        for number, (_, _, epoch) in bounds.items():
+            known = replay.epochs.get(number, NO_EPOCH)
+            if known in (epoch, NO_EPOCH) or replay.confirmed.get(number) == epoch:
+                continue
+            partition = TopicIdPartition(_ANY_ID, self.name, number)
+            if not self._cluster.still_holds(partition, known, replay.read_to[number]):
+                return False
+            replay.confirmed[number] = epoch
+        return True
 
     def _bounds(self, numbers: Iterable[int]) -> dict[int, tuple[int, int, int]]:
         """The first offset, the end (exclusive) and the last leader epoch of each of these metadata partitions."""

@@ -38,6 +38,7 @@ class Replay:
 
     - `read_to`: the next offset to read.
     - `epochs`: the leader epoch of the last record.
+    - `confirmed`: the last leader epoch whose leader was asked, and had that record.
     - `since_ms`: when the last reading to the end began (wall clock); of the first reading, if none has ended.
     - `saved_to`: the next offset to read in the saved replay.
     """
@@ -45,6 +46,7 @@ class Replay:
     builder: TimelineBuilder
     read_to: dict[int, int] = field(default_factory=dict)
     epochs: dict[int, int] = field(default_factory=dict)
+    confirmed: dict[int, int] = field(default_factory=dict)
     since_ms: dict[int, int] = field(default_factory=dict)
     saved_to: dict[int, int] = field(default_factory=dict)
 

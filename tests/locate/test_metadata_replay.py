@@ -279,6 +279,33 @@ def test_an_election_costs_no_metadata_partition_that_was_not_read_yet() -> None
     assert (starts(reader), starts(reader, ELSEWHERE)) == ([0, 10], [0, 10])
 
 
+def test_a_reader_that_an_election_cut_off_begins_again() -> None:
+    """Between two readings of one process the log was cut off and grew past the place that was read."""
+    for files in (None, Files()):
+        topics, clock = written(), Clock()
+        reader = opened(topics, clock, files)
+        reader.read_for([PARTITION])
+        topics.logs[NUMBER] = topics.logs[NUMBER][:1]
+        topics.write(PARTITION, *range(4, 12))
+        topics.epoch_ends, topics.epoch = {4: 1}, 5
+        reader.read_for([PARTITION])
+        assert starts(reader) == [0, *range(40, 120, 10)]
+        assert topics.compared == [NUMBER]
+        reader.read_for([PARTITION])
+        assert topics.compared == [NUMBER], "the leader has written the last record"
+
+
+def test_a_reader_asks_each_new_leader_once() -> None:
+    topics, clock = written(), Clock()
+    reader = opened(topics, clock)
+    for epoch in (4, 5, 6):
+        topics.epoch = epoch
+        for _ in range(3):
+            reader.read_for([PARTITION])
+    assert topics.compared == [NUMBER, NUMBER]
+    assert starts(reader) == [0, 10]
+
+
 def test_a_new_leader_that_has_the_log_is_gone_on_with() -> None:
     topics, clock = written(), Clock()
     files = saved_by(topics, clock)
