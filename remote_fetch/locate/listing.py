@@ -24,7 +24,14 @@ from remote_fetch.errors import CorruptSegment, FallsBackError, UnknownTopic, Un
 from remote_fetch.formats.batches import BatchFramer, BatchHeader
 from remote_fetch.formats.indexes import MAX_RELATIVE_OFFSET, OffsetIndex
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.locate.topics import SHOWN_TOPICS, one_topic, sorted_partitions, split_topic, unknown_topic
+from remote_fetch.locate.topics import (
+    SHOWN_TOPICS,
+    of_real_ids,
+    one_topic,
+    sorted_partitions,
+    split_topic,
+    unknown_topic,
+)
 from remote_fetch.model import (
     MAX_OFFSET,
     IndexType,
@@ -125,7 +132,7 @@ class ListingLocator:
         """The partitions of a topic (NAME or NAME:ID; None: of all topics), sorted, by a new listing.
 
         Lists the segments of the partitions `numbers` (None: all), and only the names of the rest if the storage can.
-        Raises UnknownTopic if nothing is found, or if the name stands for several topic ids.
+        Raises UnknownTopic if nothing is found, or if the name stands for several topic ids (of any partitions).
         """
         name, topic_id = (None, None) if topic is None else split_topic(topic)
         with self._listing:
@@ -134,13 +141,10 @@ class ListingLocator:
                 self._listed.update(found)
                 for partition in found:
                     self._known.pop(partition, None)
-        if not found and named_only:
-            return sorted_partitions(named_only)
-        if topic is None and found:
-            return sorted_partitions([*found, *named_only])
-        chosen = one_topic(topic or "", found, lambda: self._unknown(topic))
-        topic_id = chosen[0].topic_id
-        return sorted_partitions([*chosen, *(partition for partition in named_only if partition.topic_id == topic_id)])
+            if topic is None and (found or named_only):
+                return sorted_partitions([*found, *named_only])
+            every = of_real_ids(found, named_only, self._list_partition)
+        return one_topic(topic or "", every, lambda: self._unknown(topic))
 
     def _list(
         self, name: str | None, topic_id: Uuid | None, numbers: Collection[int] | None

@@ -14,7 +14,15 @@ from collections.abc import Callable, Collection, Iterable
 from remote_fetch.errors import UnknownTopic
 from remote_fetch.model import TOPIC_NAME_RULE, Survey, TopicIdPartition, Uuid, is_topic_name
 
-__all__ = ["SHOWN_TOPICS", "nearest_hint", "one_topic", "sorted_partitions", "split_topic", "unknown_topic"]
+__all__ = [
+    "SHOWN_TOPICS",
+    "nearest_hint",
+    "of_real_ids",
+    "one_topic",
+    "sorted_partitions",
+    "split_topic",
+    "unknown_topic",
+]
 
 SHOWN_TOPICS = 20
 """How many names an error shows."""
@@ -54,6 +62,24 @@ def one_topic(
             hint="Choose one of " + ", ".join(f"{name}:{topic_id}" for topic_id in ids),
         )
     return partitions
+
+
+def of_real_ids(
+    found: Collection[TopicIdPartition],
+    named_only: Collection[TopicIdPartition],
+    has_segments: Callable[[TopicIdPartition], object],
+) -> list[TopicIdPartition]:
+    """The partitions `found` with segments, and those of `named_only`, without topic ids that have no segment.
+
+    If there are several topic ids, `has_segments` is asked about partitions of an id until one of them has some.
+    """
+    ids = {partition.topic_id for partition in found}
+    if len(ids.union(partition.topic_id for partition in named_only)) > 1:
+        for partition in named_only:
+            if partition.topic_id not in ids and has_segments(partition):
+                ids.add(partition.topic_id)
+        named_only = [partition for partition in named_only if partition.topic_id in ids]
+    return [*found, *named_only]
 
 
 def unknown_topic(topic: str | None, known: Iterable[str], survey: Survey | None = None) -> UnknownTopic:

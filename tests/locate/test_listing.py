@@ -205,6 +205,42 @@ class TestNarrow:
             with pytest.raises(UnknownTopic, match="no segment of topic 'empty'"):
                 locator.partitions("empty", numbers)
 
+    def test_a_name_of_several_topic_ids_is_refused_for_each_partition(self) -> None:
+        """A topic was made again with fewer partitions: partition 2 is of the deleted topic alone."""
+        new = [LogBuilder("t", Uuid(b"another topic id"), partition=number) for number in range(2)]
+        for log in new:
+            log.append_batch([Record(0)])
+            log.roll()
+        bucket = self.several(3)
+        old_id = bucket.at(0).topic_id_partition.topic_id
+        for log in new:
+            for one in log.segments():
+                bucket.add(one)
+        locator, _ = self.counted(bucket)
+        for numbers in ((0,), (2,), (7,)):
+            with pytest.raises(UnknownTopic, match="2 topic ids"):
+                locator.partitions("t", numbers)
+        assert len(locator.partitions(f"t:{old_id}", (2,))) == 3
+        assert len(locator.partitions(None, (2,))) == 6
+
+    def test_a_topic_id_without_segments_does_not_count(self) -> None:
+        bucket = self.several(2)
+        (kept, *_) = partitions = sorted(
+            {one.topic_id_partition for one in bucket.metadata}, key=lambda one: one.partition
+        )
+        empty = [TopicIdPartition(Uuid(b"another topic id"), "t", number) for number in range(2)]
+
+        def of_partition(partition: TopicIdPartition) -> list[RemoteLogSegmentMetadata]:
+            return [one for one in bucket.list_segments("t") if one.topic_id_partition == partition]
+
+        listings = Listings(bucket.list_segments, lambda topic: [*empty, *partitions], of_partition)
+        locator = ListingLocator(listings, Reader(bucket))
+        for numbers in ((0,), (7,)):
+            assert locator.partitions("t", numbers) == tuple(partitions)
+        nothing = ListingLocator(replace(listings, of_partition=lambda partition: ()), Reader(bucket))
+        with pytest.raises(UnknownTopic, match="no segment of topic 't'"):
+            nothing.partitions("t", (kept.partition,))
+
     def test_the_survey_describes_a_storage_without_segments(self) -> None:
         listings = Listings(lambda topic: (), survey=lambda: Survey("/tier", "it is empty"))
         locator = ListingLocator(listings, Reader(Bucket()))
