@@ -204,7 +204,9 @@ def tls_context(given: Mapping[str, Any]) -> ssl.SSLContext:
         context.load_default_certs()
     if "ssl.ca.pem" in given:
         with _naming("ssl.ca.pem"):
-            context.load_verify_locations(cadata=str(given["ssl.ca.pem"]))
+            # Python takes only ASCII. Comments between the certificates may have other characters.
+            text = str(given["ssl.ca.pem"]).encode("ascii", "replace").decode("ascii")
+            context.load_verify_locations(cadata=text)
     if "ssl.crl.location" in given:
         with _naming(f"ssl.crl.location={given['ssl.crl.location']}"):
             context.load_verify_locations(cafile=str(given["ssl.crl.location"]))

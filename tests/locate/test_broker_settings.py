@@ -225,9 +225,10 @@ def test_the_authority_in_a_folder(files: Path) -> None:
 
 
 def test_the_authority_as_text_stands_alone(files: Path) -> None:
-    context = context_of(ssl__ca__pem=CERTIFICATE)
-    shake_hands(context, files)
-    assert len(context.get_ca_certs()) == 1
+    for comment in ("", "# Főtanúsítvány\n"):
+        context = context_of(ssl__ca__pem=comment + CERTIFICATE)
+        shake_hands(context, files)
+        assert len(context.get_ca_certs()) == 1
 
 
 @pytest.mark.parametrize("properties", [{}, {"ssl__ca__location": "probe"}])
@@ -286,9 +287,10 @@ def test_a_file_that_is_missing_is_named_with_its_setting(key: str) -> None:
 
 
 def test_a_text_that_is_no_certificate_is_not_repeated() -> None:
-    with pytest.raises(ConfigError, match=r"^the TLS settings cannot be used: ssl\.ca\.pem: ") as raised:
-        context_of(ssl__ca__pem="gibberish")
-    assert "gibberish" not in str(raised.value)
+    for text in ("gibberish", "gibbérish"):
+        with pytest.raises(ConfigError, match=r"^the TLS settings cannot be used: ssl\.ca\.pem: ") as raised:
+            context_of(ssl__ca__pem=text)
+        assert "gibb" not in str(raised.value)
 
 
 def test_ciphers() -> None:
