@@ -275,6 +275,8 @@ PREFIX_KEYS: Mapping[str, str] = MappingProxyType(
 
 _FILES_MAY_HAVE = ("remote.storage.options.", "remote.storage.layout.")
 """Prefixes of keys whose values may name files. A file's name may be any bytes."""
+_CLIENT_PREFIX = "remote.locator."
+"""Values below it are those of librdkafka's settings, which may be functions, as `oauth_cb` is."""
 _OUR_PREFIXES = ("fetch.remote.", "remote.storage.", "remote.locator", "schema.registry")
 _LIKE_OURS = 0.85
 """How similar an unknown key must be to a key of this package to count as its misspelling (difflib's ratio)."""
@@ -296,7 +298,7 @@ class Config:
     given: frozenset[str]
     options: Mapping[str, str] = field(repr=False)
     layout: Mapping[str, str] = field(repr=False)
-    locator: Mapping[str, str] = field(repr=False)
+    locator: Mapping[str, Any] = field(repr=False)
     registry: Mapping[str, str] = field(repr=False)
     librdkafka: Mapping[str, Any] = field(repr=False)
     settings: Settings = field(repr=False)
@@ -308,7 +310,7 @@ class Config:
             raise ConfigError(f"a configuration is a dict of keys and values, not a {type(config).__name__}")
         values: dict[str, str | int | bool | None] = {name: key.default for name, key in KEYS.items()}
         given, librdkafka = set(), {}
-        families: dict[str, dict[str, str]] = {prefix: {} for prefix in PREFIX_KEYS}
+        families: dict[str, dict[str, Any]] = {prefix: {} for prefix in PREFIX_KEYS}
         for name, value in config.items():
             if not isinstance(name, str):
                 raise ConfigError(f"configuration keys are strings, not {name!r}")
@@ -322,7 +324,7 @@ class Config:
                     values[name] = KEYS[name].parse(value)
                     given.add(name)
                 elif family is not None:
-                    families[family][name.removeprefix(family)] = str(value)
+                    families[family][name.removeprefix(family)] = value if family == _CLIENT_PREFIX else str(value)
             else:
                 _refuse_misspelling(name)
                 librdkafka[name] = value
@@ -341,9 +343,9 @@ class Config:
         """This configuration, with keys from a broker's file that the user has not set. Raises ConfigError."""
         return Config.parse({**broker, **self.ours(), **self.librdkafka})
 
-    def ours(self) -> dict[str, str | int | bool | None]:
+    def ours(self) -> dict[str, Any]:
         """The keys of this package that were set, under their full names. Values may be secrets."""
-        own = {name: self.values[name] for name in sorted(self.given)}
+        own: dict[str, Any] = {name: self.values[name] for name in sorted(self.given)}
         for prefix, family in zip(PREFIX_KEYS, (self.options, self.layout, self.locator, self.registry), strict=True):
             own.update({f"{prefix}{name}": value for name, value in family.items()})
         return own

@@ -209,6 +209,15 @@ def test_no_value_is_in_the_representation() -> None:
     assert "s3cret" not in str(config)
 
 
+def test_a_callback_for_the_client_of_the_metadata_topic_stays_one() -> None:
+    def give_token(config: str) -> tuple[str, float]:
+        return config, 0.0
+
+    config = Config.parse({"remote.locator.oauth_cb": give_token, "remote.locator.sasl.username": None})
+    assert dict(config.locator) == {"oauth_cb": give_token}
+    assert config.under({"remote.locator.oauth_cb": "theirs"}).locator == config.locator
+
+
 def test_the_parts_cannot_be_changed() -> None:
     config = Config.parse({f"{OPTIONS}a": "b", "group.id": "g"})
     for part in (config.values, config.options, config.layout, config.librdkafka, KEYS, PREFIX_KEYS):
