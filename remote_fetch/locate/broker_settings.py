@@ -4,6 +4,7 @@ Rules of the file:
 
 - A setting without a counterpart is named, never dropped. No connection may be less protected than librdkafka's own.
 - A setting counts only if librdkafka reads it under this protocol and mechanism.
+- None and "" stand for no setting. Of two names of one setting the last that was set counts, as in librdkafka.
 - Messages hold names of settings, never a value that could be a secret.
 - kafka-python is not imported.
 """
@@ -21,7 +22,15 @@ from typing import Any, NamedTuple
 from remote_fetch.errors import ConfigError
 from remote_fetch.file_errors import file_fault
 
-__all__ = ["PASSWORD_MECHANISMS", "TOKEN_MECHANISM", "Mapped", "TokenCache", "map_properties", "tls_context"]
+__all__ = [
+    "PASSWORD_MECHANISMS",
+    "TOKEN_MECHANISM",
+    "Mapped",
+    "TokenCache",
+    "given_settings",
+    "map_properties",
+    "tls_context",
+]
 
 PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 """SASL mechanisms that take a user name and a password."""
@@ -57,13 +66,14 @@ class _Secret(str):
         return "'***'"
 
 
+_ALIASES = {"metadata.broker.list": "bootstrap.servers", "sasl.mechanisms": "sasl.mechanism"}
 _PASSWORDS = {"sasl.username": "sasl_plain_username", "sasl.password": "sasl_plain_password"}
 _SASL: Mapping[str, Mapping[str, str]] = {
     **dict.fromkeys(PASSWORD_MECHANISMS, _PASSWORDS),
     "GSSAPI": {"sasl.kerberos.service.name": "sasl_kerberos_service_name"},
     TOKEN_MECHANISM: {},
 }
-_SASL_SEEN = frozenset({"sasl.mechanism", "sasl.mechanisms", "sasl.oauthbearer.config"})
+_SASL_SEEN = frozenset({"sasl.mechanism", "sasl.oauthbearer.config"})
 _SASL_OF = {
     "sasl.username": PASSWORD_MECHANISMS,
     "sasl.password": PASSWORD_MECHANISMS,
@@ -87,14 +97,19 @@ _TLS = frozenset(
 )
 
 
+def given_settings(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that librdkafka's `properties` have, each under one name: `bootstrap.servers`, `sasl.mechanism`."""
+    return {_ALIASES.get(name, name): value for name, value in properties.items() if value is not None and value != ""}
+
+
 def map_properties(properties: Mapping[str, Any], token_provider: type) -> Mapped:
     """kafka-python's settings for librdkafka's `properties`.
 
     `token_provider` is kafka-python's base class of token providers. Raises ConfigError without `bootstrap.servers`,
     and for files of keys and certificates that cannot be used.
     """
-    given = {name: value for name, value in properties.items() if value is not None and value != ""}
-    servers = given.get("bootstrap.servers", given.get("metadata.broker.list"))
+    given = given_settings(properties)
+    servers = given.get("bootstrap.servers")
     if servers is None:
         raise ConfigError("a channel to the brokers needs bootstrap.servers", key="bootstrap.servers")
     protocol = str(given.get("security.protocol", "plaintext")).upper()
@@ -119,7 +134,7 @@ def map_properties(properties: Mapping[str, Any], token_provider: type) -> Mappe
 
 
 def _map_sasl(given: Mapping[str, Any], token_provider: type, lost: list[str]) -> dict[str, Any]:
-    mechanism = str(given.get("sasl.mechanism", given.get("sasl.mechanisms", "GSSAPI"))).upper()
+    mechanism = str(given.get("sasl.mechanism", "GSSAPI")).upper()
     if mechanism not in _SASL:
         lost.append(f"sasl.mechanism={mechanism}")
         return {}
@@ -187,7 +202,7 @@ def _tokens_of(given: Mapping[str, Any], token_provider: type) -> Any:
 
 
 def tls_context(given: Mapping[str, Any]) -> ssl.SSLContext:
-    """The TLS settings of librdkafka's properties. Raises ValueError that names the files that cannot be used."""
+    """The TLS settings of `given_settings`. Raises ValueError that names the files that cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if str(given.get("ssl.endpoint.identification.algorithm", "https")).lower() == "none":

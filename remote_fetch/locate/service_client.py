@@ -38,7 +38,7 @@ from remote_fetch.formats.service_answers import (
     parse_storage,
 )
 from remote_fetch.hosts import is_loopback
-from remote_fetch.locate.broker_settings import tls_context
+from remote_fetch.locate.broker_settings import given_settings, tls_context
 from remote_fetch.locate.service_credentials import ServiceCredentials
 from remote_fetch.locate.service_http import Answer, HttpChannel
 from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition
@@ -206,7 +206,7 @@ def _checked(url: str) -> SplitResult:
 
 
 def _tls(properties: Mapping[str, Any]) -> ssl.SSLContext:
-    known = {name: value for name, value in properties.items() if name not in _UNVERIFIED}
+    known = {name: value for name, value in given_settings(properties).items() if name not in _UNVERIFIED}
     try:
         return tls_context(known)
     except (OSError, ValueError) as error:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from remote_fetch.errors import ConfigError, StorageDenied
-from remote_fetch.locate.broker_settings import PASSWORD_MECHANISMS, TOKEN_MECHANISM, TokenCache
+from remote_fetch.locate.broker_settings import PASSWORD_MECHANISMS, TOKEN_MECHANISM, TokenCache, given_settings
 
 __all__ = ["ServiceCredentials"]
 
@@ -28,11 +28,12 @@ class ServiceCredentials:
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self._tokens: TokenCache | None = None
         self._basic = ""
-        mechanism = _mechanism(properties)
+        given = given_settings(properties)
+        mechanism = _mechanism(given)
         if mechanism == TOKEN_MECHANISM:
-            self._tokens = _tokens(properties)
+            self._tokens = _tokens(given)
         elif mechanism in PASSWORD_MECHANISMS:
-            self.set_password(_given(properties, _USER, mechanism), _given(properties, _PASSWORD, mechanism))
+            self.set_password(_needed(given, _USER, mechanism), _needed(given, _PASSWORD, mechanism))
         elif mechanism == "GSSAPI":
             raise _refused(
                 "sasl.mechanism",
@@ -65,12 +66,11 @@ class ServiceCredentials:
         return f"Bearer {token}"
 
 
-def _mechanism(properties: Mapping[str, Any]) -> str:
+def _mechanism(given: Mapping[str, Any]) -> str:
     """The mechanism that librdkafka would use. Raises ConfigError if it would use none."""
-    protocol = str(properties.get("security.protocol", "plaintext")).lower()
-    named = properties.get("sasl.mechanism", properties.get("sasl.mechanisms"))
+    protocol = str(given.get("security.protocol", "plaintext")).lower()
     if protocol.startswith("sasl"):
-        return str(named or "GSSAPI").strip().upper()
+        return str(given.get("sasl.mechanism", "GSSAPI")).strip().upper()
     if protocol == "ssl":
         raise _refused(
             "security.protocol",
@@ -79,17 +79,16 @@ def _mechanism(properties: Mapping[str, Any]) -> str:
     raise _refused("security.protocol", f"{protocol} has no credentials that the service could hold against the ACLs")
 
 
-def _given(properties: Mapping[str, Any], name: str, mechanism: str) -> str:
-    value = properties.get(name)
-    if value in (None, ""):
+def _needed(given: Mapping[str, Any], name: str, mechanism: str) -> str:
+    if name not in given:
         raise ConfigError(f"remote.locator=service with sasl.mechanism={mechanism} needs {name}", key=name)
-    return str(value)
+    return str(given[name])
 
 
-def _tokens(properties: Mapping[str, Any]) -> TokenCache:
-    callback = properties.get("oauth_cb")
+def _tokens(given: Mapping[str, Any]) -> TokenCache:
+    callback = given.get("oauth_cb")
     if callable(callback):
-        return TokenCache(callback, str(properties.get("sasl.oauthbearer.config", "")))
+        return TokenCache(callback, str(given.get("sasl.oauthbearer.config", "")))
     raise ConfigError(
         "remote.locator=service with sasl.mechanism=OAUTHBEARER needs oauth_cb",
         key="oauth_cb",

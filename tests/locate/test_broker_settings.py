@@ -72,6 +72,16 @@ def test_the_other_name_of_the_servers_and_the_client_id() -> None:
     assert (settings["bootstrap_servers"], settings["client_id"]) == (["one"], "me")
 
 
+def test_of_two_names_of_a_setting_the_last_counts() -> None:
+    """As in librdkafka: a user's `sasl.mechanisms` stands behind the `sasl.mechanism` that it is set over."""
+    names = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.mechanisms": "SCRAM-SHA-256"}
+    assert map_properties(SERVERS | names, Tokens).settings["sasl_mechanism"] == "SCRAM-SHA-256"
+    turned = dict(reversed(names.items()))
+    assert map_properties(SERVERS | turned, Tokens).settings["sasl_mechanism"] == "PLAIN"
+    unset = {**names, "sasl.mechanisms": ""}
+    assert map_properties(SERVERS | unset, Tokens).settings["sasl_mechanism"] == "PLAIN"
+
+
 @pytest.mark.parametrize("properties", [{}, {"bootstrap.servers": ""}, {"bootstrap.servers": None}])
 def test_without_servers(properties: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"bootstrap\.servers") as raised:

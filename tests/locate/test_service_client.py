@@ -243,6 +243,12 @@ def test_an_authority_that_cannot_be_read(tmp_path: Path) -> None:
     client_of("http://127.0.0.1:1", ssl_ca_location=str(tmp_path / "none")).close()
 
 
+@each_of("value", [None, ""])
+def test_tls_settings_that_are_not_set(value: str | None) -> None:
+    names = ("ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.cipher.suites", "ssl.crl.location")
+    client_of("https://host", **dict.fromkeys((name.replace(".", "_") for name in names), value)).close()
+
+
 def test_the_certificate_is_always_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """HTTP Basic sends the password itself, so librdkafka's switches for the brokers do not hold for the service."""
     made: list[Any] = []

@@ -24,6 +24,12 @@ def test_a_user_with_a_password(mechanism: str) -> None:
         assert (scheme, base64.b64decode(text)) == ("Basic", b"me:s3cret")
 
 
+def test_a_mechanism_that_is_set_over_another_one_or_over_none() -> None:
+    for unset in ("GSSAPI", None, ""):
+        settings = {**PASSWORD, "sasl.mechanism": unset, "sasl.mechanisms": "PLAIN"}
+        assert ServiceCredentials(settings).authorization().startswith("Basic ")
+
+
 def test_another_password() -> None:
     credentials = ServiceCredentials({**PASSWORD, "sasl.mechanism": "PLAIN"})
     credentials.set_password("you", "pässword:")
