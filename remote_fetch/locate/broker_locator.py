@@ -22,6 +22,7 @@ from remote_fetch.locate.described import described_partitions
 from remote_fetch.locate.locations import Answer, Location, Locations, LocationsUnsupported
 from remote_fetch.locate.timeline import AbortedLists, Timeline
 from remote_fetch.model import (
+    MAX_OFFSET,
     UNKNOWN_SIZE,
     IsolationLevel,
     RemoteLogSegmentId,
@@ -225,7 +226,7 @@ class BrokerLocator:
         """The segment of an answer for `offset`. If the leader does not tell its ends, they are looked for.
 
         `floor` is the smallest offset that the segment may start at, and offsets from `stop` on are of no interest.
-        Raises Unlocatable for ends without the offset.
+        Raises Unlocatable for ends without the offset, and for an end that no segment can have.
         """
         location = answer.location
         assert location is not None
@@ -239,7 +240,7 @@ class BrokerLocator:
             start = offset - _farthest(lambda distance: holds(offset - distance), offset - min(floor, offset))
         if end is None:
             end = offset + _farthest(lambda distance: holds(offset + distance), max(stop - 1, offset) - offset)
-        if not start <= offset <= end:
+        if not start <= offset <= end <= MAX_OFFSET:
             raise Unlocatable(
                 f"the leader names a segment of offsets {start} to {end} for offset {offset}",
                 first=offset,

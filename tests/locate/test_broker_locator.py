@@ -103,6 +103,7 @@ def test_ends_of_long_segments_are_found_in_few_questions() -> None:
     [
         ({"start_offset": 8}, "a segment of offsets 8 to 19 for offset 7"),
         ({"end_offset": 6}, "a segment of offsets 0 to 6 for offset 7"),
+        ({"end_offset": 2**63 - 1}, "a segment of offsets 0 to 9223372036854775807 for offset 7"),
     ],
 )
 def test_ends_without_the_offset_are_no_answer(wrong: dict[str, int], what: str) -> None:
