@@ -20,6 +20,7 @@ from typing import Any
 from remote_fetch.checks.audit_book import AuditBook, TopicTotals
 from remote_fetch.checks.audit_rules import (
     ENTRY_BYTES,
+    is_one_word,
     judge_index_size,
     judge_life,
     judge_order,
@@ -210,10 +211,8 @@ class Audit:
             yield finding
         if is_deleted and finding is not None:
             for info in self._book.objects_named(each.name for each in expected):
-                yield replace(
-                    finding, text="an object of a deleted topic", object_name=info.name, size_bytes=info.size_bytes,
-                    may_delete=True,
-                )  # fmt: skip
+                found = replace(finding, object_name=info.name, size_bytes=info.size_bytes)
+                yield _deletable(found, "an object of a deleted topic")
 
     def _judged_objects(self) -> Iterator[Finding]:
         for sized in self._book.wrong_objects():
@@ -274,9 +273,11 @@ class Audit:
             yield replace(found, kind=FindingKind.UNKNOWN_TOPIC, text=text)
 
     def _left_over(self, found: Finding, text: str) -> Finding:
-        is_sure = self._book.is_all_known()
-        why = "" if is_sure else ". But the metadata topic has records in a form that this release does not know"
-        return replace(found, kind=FindingKind.ORPHANED, text=f"{text}{why}", may_delete=is_sure)
+        orphaned = replace(found, kind=FindingKind.ORPHANED)
+        if self._book.is_all_known():
+            return _deletable(orphaned, text)
+        why = "But the metadata topic has records in a form that this release does not know"
+        return replace(orphaned, text=f"{text}. {why}")
 
     def _is_there(self, info: ObjectInfo) -> bool:
         """Whether an object is still there. It may have been deleted after it was listed."""
@@ -316,3 +317,10 @@ class Audit:
         if start is None and self._topics[partition.topic] is not None:
             del self._topics[partition.topic]
         return start
+
+
+def _deletable(found: Finding, text: str) -> Finding:
+    """The finding of an object that may be deleted, unless its name could be taken for others in a list."""
+    if found.object_name is not None and is_one_word(found.object_name):
+        return replace(found, text=text, may_delete=True)
+    return replace(found, text=f"{text}. But a list would split its name")

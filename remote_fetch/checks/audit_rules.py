@@ -7,6 +7,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
@@ -17,7 +18,7 @@ from remote_fetch.formats.indexes import LEGACY_ENTRY_BYTES, TIME_ENTRY_BYTES, T
 from remote_fetch.locate.lineage import epoch_at
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
 
-__all__ = ["ENTRY_BYTES", "judge_index_size", "judge_life", "judge_order", "judge_size", "of_segment"]
+__all__ = ["ENTRY_BYTES", "is_one_word", "judge_index_size", "judge_life", "judge_order", "judge_size", "of_segment"]
 
 _STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 _DELETING = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
@@ -28,6 +29,14 @@ ENTRY_BYTES = (
     (IndexType.TRANSACTION.value, TRANSACTION_ENTRY_BYTES),
 )
 """The size of an index is a multiple of this. Entries of offset indexes have 8 or 12 bytes (KIP-1333)."""
+
+_SPLITS = re.compile(r"""[\s'"\\]""")
+"""Where a shell and `xargs` split or join words."""
+
+
+def is_one_word(name: str) -> bool:
+    """Whether a name is one line and one word of a list: it has no blank, quote, backslash or unprintable character."""
+    return name.isprintable() and _SPLITS.search(name) is None
 
 
 def of_segment(finding: Finding, life: SegmentLife) -> Finding:

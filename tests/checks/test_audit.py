@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from remote_fetch.checks.audit_book import TopicTotals
+from remote_fetch.checks.audit_rules import is_one_word
 from remote_fetch.checks.audit_segment import faults_of
 from remote_fetch.checks.findings import SEVERITIES, FindingKind, Severity
 from remote_fetch.errors import UnknownTopic
@@ -395,6 +396,22 @@ def _snapshot(value: bytes, _: bytes) -> bytes:
             None, STATES.COPY_SEGMENT_FINISHED,
         )
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("between", ["\n", "\r", "\x85", "\u2028", " ", "\t", "'", '"'], ids=ascii)
+def test_a_name_that_a_list_would_split_may_not_be_deleted(sound: AuditedTier, between: str) -> None:
+    """Else a user who may write one object would choose which objects the reader of the list deletes."""
+    segment = _unknown_segment(sound)
+    live = sound.file(sound.segment(TOPIC, 2), ".log").relative_to(sound.folder)
+    stray = sound.file(segment, ".log")
+    folder = sound.folder / f"x{between}{live}{between}y" / stray.parent.name
+    folder.mkdir(parents=True)
+    stray.rename(folder / stray.name)
+    (finding,) = sound.audit()
+    assert (finding.kind, finding.may_delete) == (KIND.ORPHANED, False)
+    assert "a list would split its name" in finding.text
+    assert not is_one_word("a\\b")
+    assert is_one_word("kafka/tiered=ä/a-0-b/1.log")
 
 
 UNKNOWN_FORMS: dict[str, Callable[[bytes, bytes], bytes]] = {

@@ -108,6 +108,20 @@ def test_the_delete_list_names_what_no_broker_needs(run: Run, tier: AuditedTier,
     assert "Name a new file" in again.stderr
 
 
+def test_a_finding_is_one_line_and_a_line_of_the_list_one_object(run: Run, tier: AuditedTier, tmp_path: Path) -> None:
+    segment = PLANTED["objects of no segment"].plant(tier)
+    assert segment is not None
+    stray = tier.file(segment, ".log")
+    folder = tier.folder / f"x\n{stray.relative_to(tier.folder)}\ny" / stray.parent.name
+    folder.mkdir(parents=True)
+    (folder / stray.name).write_bytes(b"")
+    file = tmp_path / "delete.txt"
+    done = run("audit", *OPTIONS, "--url", str(tier.folder), "-q", "-t", TOPIC, "--delete-list", str(file))
+    assert file.read_text(encoding="utf-8") == f"{stray.relative_to(tier.folder)}\n"
+    assert len(done.lines) == 2 + 2, "two findings, the heading and the topic"
+    assert f"x\\n{stray.relative_to(tier.folder)}\\ny" in done.stdout.decode("utf-8")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
