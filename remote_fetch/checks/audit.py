@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from remote_fetch.checks.audit_book import AuditBook, TopicTotals
+from remote_fetch.checks.audit_book import AuditBook
+from remote_fetch.checks.audit_rows import TopicTotals
 from remote_fetch.checks.audit_rules import (
     ENTRY_BYTES,
     is_one_word,
@@ -124,7 +125,8 @@ class Audit:
     def findings(self) -> Iterator[Finding]:
         """Yield the findings. May be called once.
 
-        Raises the errors of the sources, and UnknownTopic if neither of them knows the topic.
+        Raises the errors of the sources, UnknownTopic if neither of them knows the topic, CorruptSegment for a listing
+        with a size that no object has, and ConfigError if the temporary database cannot be written.
         """
         with self._book:
             self._list()

@@ -5,6 +5,7 @@ Rules of the file:
 - An SQLite database in a file without a name. SQLite removes it, and keeps at most `_CACHE_KIB` of it in memory.
 - Sorting and joining is SQLite's, so that memory does not grow with the number of segments.
 - Rows come out one after the other. A caller may write other tables between them.
+- Names of objects are bytes: the name of a local file may have bytes that are not UTF-8.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
+from remote_fetch.checks.audit_rows import Damaged, History, Sized, TopicTotals
 from remote_fetch.checks.audit_segment import SegmentLife, key_of
-from remote_fetch.errors import RemoteFetchError
+from remote_fetch.errors import ConfigError, CorruptSegment, RemoteFetchError
 from remote_fetch.fetch.inventory import ExpectedObject
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.formats.metadata_records import (
@@ -30,16 +32,17 @@ from remote_fetch.formats.metadata_records import (
 from remote_fetch.locate.uploads import key_of_segment, said_by
 from remote_fetch.model import TopicIdPartition, Uuid
 
-__all__ = ["AuditBook", "Damaged", "History", "Sized", "TopicTotals"]
+__all__ = ["AuditBook"]
 
 _CACHE_KIB = 4_096
 _ROWS_AT_ONCE = 5_000
+_MAX_BYTES = 2**63 - 1
 _KNOWN_VERSION = 0
 """The version of records that is known. A newer one is read as if it began as this one does."""
 _ENDED = RemotePartitionDeleteState.DELETE_PARTITION_FINISHED
 
 _TABLES = """
-CREATE TABLE object (name TEXT PRIMARY KEY, size_bytes INTEGER, segment BLOB) WITHOUT ROWID;
+CREATE TABLE object (name BLOB PRIMARY KEY, size_bytes INTEGER, segment BLOB) WITHOUT ROWID;
 CREATE TABLE record (segment BLOB, source INTEGER, at INTEGER, key BLOB, value BLOB);
 CREATE TABLE last_of_key (key BLOB PRIMARY KEY, segment BLOB, gone INTEGER) WITHOUT ROWID;
 CREATE TABLE damaged (source INTEGER, at INTEGER, text TEXT);
@@ -52,7 +55,7 @@ CREATE TABLE segment (
 );
 CREATE TABLE gone_segment (segment BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE expected (
-    name TEXT PRIMARY KEY, number INTEGER, kinds TEXT, size_bytes INTEGER, is_required INTEGER
+    name BLOB PRIMARY KEY, number INTEGER, kinds TEXT, size_bytes INTEGER, is_required INTEGER
 ) WITHOUT ROWID;
 """
 _PRAGMAS = ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{_CACHE_KIB}", "temp_store=FILE")
@@ -64,67 +67,17 @@ THEN 'gone' WHEN substr(o.segment, 1, 16) IN (SELECT id FROM topic_id) THEN 'non
 """
 
 
-class History(NamedTuple):
-    """The values of a segment's records, in order.
-
-    - `is_gone`: a tombstone of its key has deleted it, or the deletion of its partition ended after its last record.
-    - `is_replaced`: another segment was written under its key later (KIP-1266).
-    """
-
-    values: tuple[bytes, ...]
-    is_gone: bool
-    is_replaced: bool
-
-
-class TopicTotals(NamedTuple):
-    """The sizes of a topic in the storage: finished segments, with the bytes of their logs; objects, with their bytes.
-
-    `oldest_ms` and `newest_ms` are the largest timestamps of the first and of the last segment by time, -1 without any.
-    """
-
-    topic: str
-    topic_id: Uuid
-    partitions: int
-    segments: int
-    segment_bytes: int
-    objects: int
-    object_bytes: int
-    oldest_ms: int
-    newest_ms: int
-
-
-class Damaged(NamedTuple):
-    """A record of the metadata topic that cannot be read: its metadata partition, its offset, and the reason."""
-
-    source: int
-    offset: int
-    text: str
-
-
-class Sized(NamedTuple):
-    """An object that a segment should have, and its size in the storage; None: it is not there.
-
-    `values` are those of the segment's records.
-    """
-
-    values: tuple[bytes, ...]
-    name: str
-    kinds: tuple[str, ...]
-    expected_bytes: int | None
-    found_bytes: int | None
-
-
 class AuditBook:
-    """The book of one audit. For one thread. Use it as a context manager."""
+    """The book of one audit. For one thread. Use it as a context manager, which raises ConfigError for a full disk."""
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None)
         for pragma in _PRAGMAS:
             self._db.execute(f"PRAGMA {pragma}")
         self._db.executescript(_TABLES)
-        self._objects: list[tuple[str, int, bytes | None]] = []
+        self._objects: list[tuple[bytes, int, bytes | None]] = []
         self._records: list[tuple[bytes, int, int, bytes | None, bytes]] = []
-        self._expected: list[tuple[str, int, str, int | None, bool]] = []
+        self._expected: list[tuple[bytes, int, str, int | None, bool]] = []
         self._segments: list[tuple[Any, ...]] = []
         self._gone: list[tuple[bytes]] = []
         self._segment_count = 0
@@ -142,12 +95,20 @@ class AuditBook:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+        if isinstance(error, sqlite3.OperationalError):
+            hint = "Name another directory in SQLITE_TMPDIR or TMPDIR, with 2.2 KB of room for each segment"
+            raise ConfigError(f"the temporary database of the audit: {error}", key="TMPDIR", hint=hint) from None
 
     # --------------------------------------------------------------------------------------------------------- writing
 
     def add_object(self, info: ObjectInfo, segment: bytes | None) -> None:
-        """Note an object of the storage. `segment` is the segment's key if its name tells it."""
-        self._objects.append((info.name, info.size_bytes, segment))
+        """Note an object of the storage. `segment` is the segment's key if its name tells it.
+
+        Raises CorruptSegment for a size that no object has.
+        """
+        if info.size_bytes > _MAX_BYTES:
+            raise CorruptSegment(f"the store lists an object of {info.size_bytes} bytes", object_name=info.name)
+        self._objects.append((_packed(info.name), info.size_bytes, segment))
         if len(self._objects) >= _ROWS_AT_ONCE:
             self._flush()
 
@@ -243,7 +204,7 @@ class AuditBook:
         for each in objects:
             kinds = ",".join(each.kinds)
             size_bytes = each.size_bytes if is_finished else None
-            self._expected.append((each.name, number, kinds, size_bytes, each.is_required and is_finished))
+            self._expected.append((_packed(each.name), number, kinds, size_bytes, each.is_required and is_finished))
         if len(self._expected) >= _ROWS_AT_ONCE:
             self._flush()
 
@@ -308,7 +269,7 @@ class AuditBook:
             values,
         )
         for life, name, kinds, expected, found in rows:
-            yield Sized(_unpacked(life), name, tuple(kinds.split(",")), expected, found)
+            yield Sized(_unpacked(life), _name(name), tuple(kinds.split(",")), expected, found)
 
     def wrong_sums(self) -> Iterator[tuple[tuple[bytes, ...], int, int]]:
         """Finished segments whose objects together have another size than the plug-in wrote down: the latter, theirs.
@@ -316,7 +277,7 @@ class AuditBook:
         Segments with a missing object are left out.
         """
         rows = self._db.execute(
-            "SELECT s.life, s.stored_bytes, sum(o.size_bytes) AS found FROM expected e "
+            "SELECT s.life, s.stored_bytes, CAST(total(o.size_bytes) AS INTEGER) AS found FROM expected e "
             "JOIN segment s ON s.number = e.number LEFT JOIN object o ON o.name = e.name "
             "WHERE s.stored_bytes IS NOT NULL AND s.state = 1 GROUP BY s.number "
             "HAVING found != s.stored_bytes AND sum(o.name IS NULL) = 0"
@@ -336,14 +297,14 @@ class AuditBook:
             f"SELECT o.name, o.size_bytes, o.segment, {_KIND_OF_UNCLAIMED} FROM object o "
             "LEFT JOIN expected e ON e.name = o.name WHERE e.name IS NULL ORDER BY o.segment, o.name"
         )
-        return ((ObjectInfo(name, size), segment, kind) for name, size, segment, kind in rows)
+        return ((ObjectInfo(_name(name), size), segment, kind) for name, size, segment, kind in rows)
 
     def objects_named(self, names: Iterable[str]) -> Iterator[ObjectInfo]:
         """Those of the names that are in the storage."""
         for name in names:
-            row = self._db.execute("SELECT name, size_bytes FROM object WHERE name = ?", (name,)).fetchone()
+            row = self._db.execute("SELECT name, size_bytes FROM object WHERE name = ?", (_packed(name),)).fetchone()
             if row is not None:
-                yield ObjectInfo(*row)
+                yield ObjectInfo(name, row[1])
 
     def totals(self) -> Iterator[TopicTotals]:
         """The sizes of each topic, by name."""
@@ -353,8 +314,9 @@ class AuditBook:
             "sum(size_bytes * (state = 1)), coalesce(objects, 0), coalesce(object_bytes, 0), "
             "min(CASE WHEN state = 1 THEN max_ms END), max(CASE WHEN state = 1 THEN max_ms END) FROM segment "
             "LEFT JOIN ("
-            "SELECT substr(s.partition, 1, 16) AS of_id, count(*) AS objects, sum(o.size_bytes) AS object_bytes "
-            "FROM expected e JOIN segment s ON s.number = e.number JOIN object o ON o.name = e.name GROUP BY 1"
+            "SELECT substr(s.partition, 1, 16) AS of_id, count(*) AS objects, "
+            "CAST(total(o.size_bytes) AS INTEGER) AS object_bytes FROM expected e "
+            "JOIN segment s ON s.number = e.number JOIN object o ON o.name = e.name GROUP BY 1"
             ") ON of_id = id GROUP BY 1 ORDER BY 2, 1"
         )
         for raw, topic, partitions, segments, size, objects, object_bytes, oldest, newest in rows:
@@ -384,3 +346,11 @@ def _unpacked(life: bytes) -> tuple[bytes, ...]:
         values.append(life[at + 4 : at + 4 + size_bytes])
         at += 4 + size_bytes
     return tuple(values)
+
+
+def _packed(name: str) -> bytes:
+    return name.encode("utf-8", "surrogatepass")
+
+
+def _name(packed: bytes) -> str:
+    return packed.decode("utf-8", "surrogatepass")

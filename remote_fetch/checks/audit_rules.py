@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from remote_fetch.checks.audit_book import Sized
+from remote_fetch.checks.audit_rows import Sized
 from remote_fetch.checks.audit_segment import SegmentLife, faults_of
 from remote_fetch.checks.findings import Finding, FindingKind
 from remote_fetch.formats.indexes import LEGACY_ENTRY_BYTES, TIME_ENTRY_BYTES, TRANSACTION_ENTRY_BYTES

@@ -10,11 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from remote_fetch.checks.audit_book import TopicTotals
+from remote_fetch.checks import audit_book
+from remote_fetch.checks.audit_book import AuditBook
+from remote_fetch.checks.audit_rows import TopicTotals
 from remote_fetch.checks.audit_rules import is_one_word
-from remote_fetch.checks.audit_segment import faults_of
+from remote_fetch.checks.audit_segment import faults_of, life_of
 from remote_fetch.checks.findings import SEVERITIES, FindingKind, Severity
-from remote_fetch.errors import UnknownTopic
+from remote_fetch.errors import ConfigError, CorruptSegment, UnknownTopic
+from remote_fetch.fetch.inventory import ExpectedObject
+from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.formats.metadata_records import (
     PartitionDeleteRecord,
     RemotePartitionDeleteState,
@@ -358,6 +362,39 @@ def test_objects_that_together_have_another_size(tmp_path: Path) -> None:
     path.unlink()
     (lost,) = (finding for finding in tier.audit() if finding.segment_id == segment.segment_id)
     assert lost.kind is KIND.MISSING
+
+
+def test_a_file_whose_name_is_not_utf_8(sound: AuditedTier) -> None:
+    """It is found. Its name is not one of a list."""
+    stray = sound.file(_unknown_segment(sound), ".log")
+    folder = os.path.join(os.fsencode(sound.folder), b"\xff", os.fsencode(stray.parent.name))
+    os.makedirs(folder)
+    os.rename(stray, os.path.join(folder, os.fsencode(stray.name)))
+    (finding,) = sound.audit()
+    assert (finding.kind, finding.may_delete) == (KIND.ORPHANED, False)
+    assert finding.object_name is not None
+    assert os.fsencode(finding.object_name).startswith(b"\xff/")
+
+
+def test_sizes_that_no_object_has(tmp_path: Path) -> None:
+    tier = AuditedTier.of(AivenTier("aiven-zstd"), tmp_path / "tier")
+    with AuditBook() as book, pytest.raises(CorruptSegment, match="lists an object of 9223372036854775808 bytes"):
+        book.add_object(ObjectInfo("a", 2**63), None)
+    segment = tier.segment(TOPIC, 2)
+    with AuditBook() as book:
+        number = book.add_segment(life_of([encode_metadata_record(SegmentMetadataRecord(segment))]), [], 1)
+        book.expect(number, [ExpectedObject(name, ("log",)) for name in "ab"], is_finished=True)
+        for name in "ab":
+            book.add_object(ObjectInfo(name, 2**63 - 1), None)
+        assert [each.object_bytes for each in book.totals()] == [2**63 - 1]
+        assert [found for _, _, found in book.wrong_sums()] == [2**63 - 1]
+
+
+def test_no_room_for_the_temporary_database(sound: AuditedTier, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_book, "_PRAGMAS", ("max_page_count=24",))
+    with pytest.raises(ConfigError, match="temporary database of the audit: database or disk is full") as caught:
+        sound.audit()
+    assert "TMPDIR" in str(caught.value.hint)
 
 
 def test_all_defects_at_once(sound: AuditedTier) -> None:
