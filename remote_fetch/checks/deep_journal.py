@@ -15,8 +15,8 @@ import json
 import os
 import re
 import sqlite3
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from remote_fetch.checks.audit_segment import key_of
@@ -79,37 +79,34 @@ class DeepJournal:
 
     def __init__(self, path: Path, place: str) -> None:
         self._path = path
-        try:
+        if "\0" in str(path):
+            raise self._refused("a name has no NUL")
+        with self._guarded():
             self._db = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None)
-        except sqlite3.Error as error:
-            raise self._refused(str(error)) from None
         try:
-            self._begin(place)
-        except sqlite3.Error as error:
-            self._db.close()
-            raise self._refused(str(error)) from None
+            with self._guarded():
+                self._begin(place)
         except ConfigError:
             self._db.close()
             raise
 
     def open_producers_after(self, segment: RemoteLogSegmentMetadata) -> frozenset[int] | None:
-        """The producers with an open transaction at the end of a segment that is sound; None: read the segment."""
-        with closing(
-            self._db.execute(
-                "SELECT open_producers FROM sound WHERE segment = ? AND metadata = ?",
-                (key_of(segment.segment_id), _digest(segment)),
-            )
-        ) as rows:
-            found = rows.fetchone()
-        return None if found is None else frozenset(map(int, json.loads(found[0])))
+        """The producers with an open transaction at the end of a segment that is sound; None: read the segment.
+
+        Raises ConfigError if the file cannot be read, or says what no audit writes.
+        """
+        with self._guarded():
+            row = key_of(segment.segment_id), _digest(segment)
+            query = "SELECT open_producers FROM sound WHERE segment = ? AND metadata = ?"
+            with closing(self._db.execute(query, row)) as rows:
+                found = rows.fetchone()
+        return None if found is None else self._producers(found[0])
 
     def note(self, segment: RemoteLogSegmentMetadata, open_producers: Iterable[int]) -> None:
         """Note that a segment is sound. Raises ConfigError if the file cannot be written."""
         row = (key_of(segment.segment_id), _digest(segment), json.dumps(sorted(open_producers)))
-        try:
+        with self._guarded():
             self._db.execute("INSERT OR REPLACE INTO sound VALUES (?, ?, ?)", row)
-        except sqlite3.Error as error:
-            raise self._refused(str(error)) from None
 
     def close(self) -> None:
         """Close the file. May be called twice."""
@@ -131,9 +128,27 @@ class DeepJournal:
             raise self._refused("it is no journal of an audit")
         if version != _VERSION:
             raise self._refused(f"it has version {version}; {_VERSION} is known")
-        (known,) = database.execute("SELECT text FROM place").fetchone()
-        if known != place:
-            raise self._refused(f"it belongs to {known}, and the storage is {place}")
+        known = database.execute("SELECT text FROM place").fetchone()
+        if known is None:
+            raise self._refused("it does not say which storage it belongs to")
+        if known[0] != place:
+            raise self._refused(f"it belongs to {known[0]}, and the storage is {place}")
+
+    def _producers(self, text: object) -> frozenset[int]:
+        try:
+            found = json.loads(text) if isinstance(text, str) else None
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, list) or any(type(each) is not int for each in found):
+            raise self._refused("it has a segment whose open transactions are no list of numbers")
+        return frozenset(found)
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._refused(str(error)) from None
 
     def _refused(self, why: str) -> ConfigError:
         return ConfigError(f"--journal {self._path}: {why}", key="--journal", hint="Name another file, or a new one")

@@ -116,17 +116,62 @@ def refused(text: str) -> Iterator[None]:
     assert caught.value.key == "--journal"
 
 
+@contextmanager
+def connected(journal: Path) -> Iterator[sqlite3.Connection]:
+    """The file of a journal, open to another process."""
+    with closing(sqlite3.connect(journal, isolation_level=None)) as other:
+        yield other
+
+
+def test_a_journal_that_another_audit_writes(tmp_path: Path, segments: list[RemoteLogSegmentMetadata]) -> None:
+    journal = tmp_path / "journal"
+    with closing(DeepJournal(journal, PLACE)) as opened, connected(journal) as other:
+        opened.note(segments[0], [PRODUCER])
+        other.execute("BEGIN EXCLUSIVE")
+        with refused("locked"):
+            opened.open_producers_after(segments[0])
+        with refused("locked"):
+            opened.note(segments[1], [])
+        other.execute("ROLLBACK")
+        assert opened.open_producers_after(segments[0]) == frozenset({PRODUCER})
+
+
+@pytest.mark.parametrize(
+    "text", ["x", "", "7", "null", '["7"]', "[7.5]", "[true]", "[" * 10_000, f"[{'9' * 5_000}]", None, b"[7]"]
+)
+def test_open_producers_that_no_audit_writes(
+    tmp_path: Path, segments: list[RemoteLogSegmentMetadata], text: str | bytes | None
+) -> None:
+    journal = tmp_path / "journal"
+    with closing(DeepJournal(journal, PLACE)) as opened, connected(journal) as other:
+        opened.note(segments[0], [PRODUCER])
+        other.execute("UPDATE sound SET open_producers = ?", (text,))
+        with refused("no list of numbers"):
+            opened.open_producers_after(segments[0])
+
+
+def test_a_journal_whose_pages_are_damaged(tmp_path: Path, segments: list[RemoteLogSegmentMetadata]) -> None:
+    journal = tmp_path / "journal"
+    with closing(DeepJournal(journal, PLACE)) as opened:
+        for segment in segments:
+            opened.note(segment, range(1_000))
+    data = journal.read_bytes()
+    journal.write_bytes(data[:8192] + b"\xff" * (len(data) - 8192))
+    with closing(DeepJournal(journal, PLACE)) as opened, refused("malformed"):
+        opened.open_producers_after(segments[0])
+
+
 def test_files_that_are_refused(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     DeepJournal(journal, PLACE).close()
-    with closing(sqlite3.connect(journal, isolation_level=None)) as other:
+    with connected(journal) as other:
         other.execute("BEGIN EXCLUSIVE")  # as another audit that writes
         with refused("locked"):
             DeepJournal(journal, PLACE)
     with refused("belongs to s3://tier/prefix, and the storage is s3://other"):
         DeepJournal(journal, "s3://other")
-    with closing(sqlite3.connect(journal)) as database:
-        database.execute("PRAGMA user_version = 2")
+    with connected(journal) as other:
+        other.execute("PRAGMA user_version = 2")
     with refused("it has version 2; 1 is known"):
         DeepJournal(journal, PLACE)
     (tmp_path / "text").write_text("no database " * 100)
@@ -202,3 +247,10 @@ def test_a_key_that_is_renewed_is_no_other_place() -> None:
         )
 
     assert of_key("old") == of_key("new")
+    with refused("a name has no NUL"):
+        DeepJournal(tmp_path / "a\0b", PLACE)
+    DeepJournal(tmp_path / "placeless", PLACE).close()
+    with connected(tmp_path / "placeless") as other:
+        other.execute("DELETE FROM place")
+    with refused("does not say which storage it belongs to"):
+        DeepJournal(tmp_path / "placeless", PLACE)
