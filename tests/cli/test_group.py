@@ -114,6 +114,5 @@ def test_offsets_of_printed_records_are_stored(stores: bool) -> None:
 
 
 def test_a_topic_that_is_not_utf8_never_comes_to_librdkafka() -> None:
-    arguments = argparse.Namespace(brokers="127.0.0.1:1")
     with pytest.raises(ConfigError, match="the name is not UTF-8"):
-        _group_config(arguments, ["orders", "\udcff"])
+        _group_config(argparse.Namespace(), {"bootstrap.servers": "127.0.0.1:1"}, ["orders", "\udcff"])
