@@ -3,6 +3,7 @@
 Rules of the file:
 
 - Offsets come and go as CSV, in the form of `kafka-consumer-groups --reset-offsets --export` and `--from-file`.
+- CSV is UTF-8, whatever the encoding of the terminal is: an escaped name would be that of another group.
 - Rows of other topics are left out.
 - With `-J` there is an object for each row, with the fields' names.
 """
@@ -13,6 +14,7 @@ import argparse
 import csv
 import io
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,7 +28,9 @@ from remote_fetch.restore.offset_map import OffsetMap
 
 __all__ = ["add_parser"]
 
-_MAX_CHARACTERS = 256 << 20
+_MAX_BYTES = 256 << 20
+_STDIN = "-"
+_DIGITS = re.compile(r"[0-9]{1,19}")
 
 
 def add_parser(commands: Any, summary: str) -> None:
@@ -44,7 +48,6 @@ def add_parser(commands: Any, summary: str) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     head, maps = read_maps(Path(arguments.journal))
     left_out = 0
-    output = csv.writer(sys.stdout, lineterminator="\n")
     for row in _rows(arguments.offsets):
         translated = _translated(row, head, maps)
         if translated is None:
@@ -52,7 +55,7 @@ def _run(arguments: argparse.Namespace) -> int:
         elif arguments.json:
             print(json.dumps(_as_json(translated)))
         else:
-            output.writerow(translated)
+            sys.stdout.buffer.write(_line(translated))
     if left_out:
         print(f"% {left_out} rows left out: they are not of topic {head.topic}", file=sys.stderr)
     return 0
@@ -65,26 +68,45 @@ def _as_json(row: Sequence[str]) -> dict[str, str | int | None]:
     }  # fmt: skip
 
 
+def _line(row: Sequence[str]) -> bytes:
+    line = io.StringIO(newline="")
+    csv.writer(line, lineterminator="\n").writerow(row)
+    return line.getvalue().encode()
+
+
 def _rows(name: str) -> Iterator[tuple[int, list[str]]]:
     """The rows of the file with their numbers. Raises ConfigError if it cannot be read."""
+    shown = "standard input" if name == _STDIN else name
+    number = 0
     try:
-        if name == "-":
-            text = sys.stdin.read(_MAX_CHARACTERS + 1)
+        for number, row in enumerate(csv.reader(io.StringIO(_text(name, shown), newline="")), 1):
+            if row:
+                yield number, row
+    except csv.Error as error:
+        raise ConfigError(f"{shown}: row {number + 1}: {error}") from None
+
+
+def _text(name: str, shown: str) -> str:
+    if name == _STDIN and sys.stdin is None:
+        raise ConfigError("standard input is closed", hint="Name a file with the offsets")
+    try:
+        if name == _STDIN:
+            data = sys.stdin.buffer.read(_MAX_BYTES + 1)
         else:
-            with open(name, encoding="utf-8") as file:
-                text = file.read(_MAX_CHARACTERS + 1)
+            with open(name, "rb") as file:
+                data = file.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise ConfigError(f"{shown}: more than {_MAX_BYTES} bytes", hint="Translate the rows in several runs")
+        return data.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{name}: {file_fault(error)}") from None
-    if len(text) > _MAX_CHARACTERS:
-        raise ConfigError(f"{name}: more than {_MAX_CHARACTERS} characters", hint="Translate the rows in several runs")
-    return ((number, row) for number, row in enumerate(csv.reader(io.StringIO(text)), 1) if row)
+        raise ConfigError(f"{shown}: {file_fault(error)}") from None
 
 
 def _translated(numbered: tuple[int, Sequence[str]], head: JournalHead, maps: dict[int, OffsetMap]) -> list[str] | None:
     """The row of the new topic, None for another topic's."""
     number, row = numbered
     *group, topic, partition, offset = ("", "", "", *row)[-max(len(row), 3) :]
-    if len(row) not in (3, 4) or not partition.strip().isdecimal() or not offset.strip().isdecimal():
+    if len(row) not in (3, 4) or not all(_DIGITS.fullmatch(text.strip()) for text in (partition, offset)):
         raise ConfigError(f"row {number}: TOPIC,PARTITION,OFFSET or GROUP,TOPIC,PARTITION,OFFSET expected")
     if topic.strip() != head.topic:
         return None

@@ -87,12 +87,12 @@ def test_offsets_that_are_too_many_are_not_cut(
     run: Run, bucket: Path, target: FakeTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run("restore", *arguments_of(bucket, tmp_path), "--no-verify", "-q").code == 0
-    monkeypatch.setattr("remote_fetch.cli.offsets._MAX_CHARACTERS", 20)
+    monkeypatch.setattr("remote_fetch.cli.offsets._MAX_BYTES", 20)
     exported = tmp_path / "exported"
     exported.write_text("orders,0,1\norders,0,2\n")
     done = run("offsets", str(tmp_path / "journal"), str(exported))
     assert (done.code, done.lines) == (1, [])
-    assert "more than 20 characters" in done.stderr
+    assert "more than 20 bytes" in done.stderr
 
 
 def test_offsets_of_groups(run: Run, bucket: Path, target: FakeTarget, tmp_path: Path) -> None:
