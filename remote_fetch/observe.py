@@ -177,7 +177,8 @@ class ReadEnds:
     """A read of a bucket alone, up to "latest", ends at `stop_offset` (exclusive). The log may go on there.
 
     `reason` is a Reason of a plan: `not-tiered` if the tier ends there, `unstable` if that is the remote stable offset
-    and the tier goes on to `tier_stop_offset` (exclusive). `str()` gives a sentence.
+    and the tier goes on to `tier_stop_offset` (exclusive). If `stop_offset` is the larger one, it is the log start that
+    the user gives, and nothing is read. `str()` gives a sentence.
     """
 
     partition: TopicIdPartition
@@ -197,6 +198,8 @@ class ReadEnds:
                 f"{place}, its remote stable offset ({self.reason}): a transaction may be open from there on, and the "
                 f"tier, which goes on to {self.tier_stop_offset}, does not tell how it ends"
             )
+        if self.stop_offset > self.tier_stop_offset:
+            return f"{self.place} starts at offset {self.stop_offset}, and the tier ends before it ({self.reason})"
         return f"{place}, where the tier ends ({self.reason})"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from remote_fetch.errors import ConfigError, UnknownTopic
-from remote_fetch.model import IsolationLevel, TopicIdPartition
+from remote_fetch.model import MAX_OFFSET, IsolationLevel, TopicIdPartition
 from remote_fetch.prepare.bounds import Bound, parse_bound
 
 __all__ = [
@@ -105,7 +105,7 @@ def parse_log_starts(value: int | Mapping[int, int] | None, numbers: Collection[
     if strangers:
         raise ConfigError(f"log_start names partitions that are not read: {strangers}", key="log_start")
     for number, offset in starts.items():
-        if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
+        if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= MAX_OFFSET:
             raise ConfigError(f"log_start of partition {number} is {offset!r}: give an offset", key="log_start")
     return starts
 

@@ -163,7 +163,11 @@ class TestOffsets:
         assert read(bucket, log_start=33).offsets == list(range(33, 60))
         assert read(bucket, log_start={0: 33}).offsets == list(range(33, 60))
         assert isinstance(read(bucket, log_start=33, start=32).error, OffsetOutOfRange)
-        assert read(bucket, log_start=100).offsets == []
+        beyond = read(bucket, log_start=100)
+        assert beyond.offsets == []
+        assert list(beyond.report.ends.values()) == [
+            "topic-0 starts at offset 100, and the tier ends before it (not-tiered)"
+        ]
         assert any("log start unknown" in notice for notice in read(bucket).report.notices)
         assert not any("log start unknown" in notice for notice in read(bucket, log_start=0).report.notices)
 

@@ -69,7 +69,8 @@ def test_log_starts() -> None:
     bucket = bucket_of(2)
     assert [p.steps[0].first_offset for p in plan(bucket, log_start=1)] == [1, 1]
     assert [p.steps[0].first_offset for p in plan(bucket, log_start={1: 3})] == [0, 3]
-    for wrong in (-1, {0: "1"}, {1: -5}):
+    assert plan(bucket, log_start=2**63 - 2)[0].steps == ()
+    for wrong in (-1, {0: "1"}, {1: -5}, 2**63 - 1):
         with pytest.raises(ConfigError, match="log_start of partition"):
             plan(bucket, log_start=wrong)
 
