@@ -7,6 +7,7 @@ Rules of the file:
 
 - Custom metadata is UTF-8: the location of the log, or a JSON object with one location for each file.
 - A location that does not lie below `remote.storage.url`, or a root of `remote.storage.roots`, is refused.
+- A path of this machine has no query: a question mark in it is a character as any other.
 - The query of a URL may be a signature. No message shows it, and errors lose their causes, which may show it.
 - A refusal is StorageDenied. The scan then looks for a newer location, once.
 """
@@ -118,8 +119,9 @@ class UrlLayout:
 
     def _place(self, store: ObjectStore, location: str) -> _Place:
         """The object that a location names. Raises UnsupportedFormat for a location that is not to be followed."""
-        path, question_mark, _ = location.partition("?")
-        root, chosen = self._chosen(store, _without_file(path))
+        root, chosen = self._chosen(store, _without_file(location))
+        is_local = "://" not in root
+        path, question_mark, _ = (location, "", "") if is_local else location.partition("?")
         name = _without_file(path).removeprefix(root)
         if _leads_elsewhere(name):
             raise UnsupportedFormat(
@@ -128,7 +130,7 @@ class UrlLayout:
                 hint="If that store is yours, add the URL of its folder to remote.storage.roots",
             )
         if not question_mark:
-            return _Place(chosen, name, location)
+            return _Place(chosen, name, location, is_local=is_local)
         if isinstance(chosen, UrlStore) and path.startswith(root):
             # The URL was signed with its spaces sent so.
             return _Place(chosen, location.replace(" ", "%20"), location, is_signed=True)
@@ -155,12 +157,16 @@ class UrlLayout:
 
 
 class _Place(NamedTuple):
-    """The object `name` of a store, or the URL that carries its own permission. `location` may be such a URL too."""
+    """The object `name` of a store, or the URL that carries its own permission. `location` may be such a URL too.
+
+    `is_local`: `location` is a path of this machine, which may be shown whole.
+    """
 
     store: ObjectStore
     name: str
     location: str
     is_signed: bool = False
+    is_local: bool = False
 
 
 def _leads_elsewhere(name: str) -> bool:
@@ -170,7 +176,7 @@ def _leads_elsewhere(name: str) -> bool:
 
 def _folder(url: str) -> str:
     """A root as the beginning of the locations below it. The slash at its end keeps out names that go on."""
-    return _without_file(url.partition("?")[0]).rstrip("/") + "/"
+    return _without_file(url.partition("?")[0] if "://" in url else url).rstrip("/") + "/"
 
 
 def _without_file(path: str) -> str:
@@ -190,6 +196,9 @@ def _unsigned(place: _Place, ask: Callable[[str], T]) -> T:
     try:
         return ask(place.name)
     except RemoteFetchError as error:
+        if place.is_local:
+            error.object_name = place.location
+            raise
         raise hidden(error, place.location) from None
 
 

@@ -22,6 +22,7 @@ from remote_fetch.cli.dump_lines import Lines
 from remote_fetch.cli.dump_log import LogDump, say
 from remote_fetch.cli.options import about, add_common_options, add_json_option, config_from
 from remote_fetch.errors import ConfigError, CorruptSegment, RemoteFetchError, UnknownTopic
+from remote_fetch.hosts import shown_url
 from remote_fetch.model import OBJECT_KINDS, IndexType, IsolationLevel, RemoteLogSegmentMetadata, TopicIdPartition
 from remote_fetch.prepare.segment_bytes import index_bytes, object_segment, segment_bytes
 from remote_fetch.prepare.segment_files import object_of
@@ -98,7 +99,7 @@ def _run(arguments: argparse.Namespace) -> int:
             error.topic = error.partition = None  # an object alone belongs to no partition that is known
             if not error.falls_back:
                 raise  # the caller has to change something
-            say(location.partition("?")[0], error)
+            say(_shown(location), error)
             is_sound = False
     return 0 if is_sound else 1
 
@@ -118,14 +119,14 @@ def _log_dump(arguments: argparse.Namespace, lines: Lines, session: Session) -> 
 
 
 def _dump_object(arguments: argparse.Namespace, lines: Lines, config: Mapping[str, Any], location: str) -> bool:
-    root, name = _divided(location)
-    shown = location.partition("?")[0]
-    kind = _kind_of(arguments, shown)
-    base_offset = _base_offset(arguments, shown, kind)
+    root, name, read_name = _divided(location)
+    shown = _shown(location)
+    kind = _kind_of(arguments, name, shown)
+    base_offset = _base_offset(arguments, name, shown, kind)
     own = {key: value for key, value in config.items() if key.startswith(_KEPT_KEYS)}
     own |= {"remote.storage.url": root, "remote.storage.layout": "url"}
     with Session.open(own) as session:
-        segment = object_segment(name)
+        segment = object_segment(read_name)
         ranges = segment_bytes(session.storage, segment)
         if kind == _LOG:
             first = next(ranges)  # an object that is not there is an error before the first line
@@ -136,40 +137,47 @@ def _dump_object(arguments: argparse.Namespace, lines: Lines, config: Mapping[st
         return dump_file(lines, shown, IndexType(kind), base_offset or 0, data)
 
 
-def _divided(location: str) -> tuple[str, str]:
-    """The folder of an object as `remote.storage.url`, and its name in it. A URL with a query stays whole."""
+def _shown(location: str) -> str:
+    return shown_url(location) if "://" in location else location
+
+
+def _divided(location: str) -> tuple[str, str, str]:
+    """The folder of an object as `remote.storage.url`, its name in it, and the name to read it by.
+
+    Only a URL has a query. With a query the name to read it by is the whole URL.
+    """
     if "://" not in location:
         folder, name = os.path.split(os.path.abspath(location))
-        return folder, name
+        return folder, name, name
     path, question_mark, _ = location.partition("?")
     root, _, name = path.rpartition("/")
-    return root, location if question_mark else name
+    return root, name, location if question_mark else name
 
 
-def _kind_of(arguments: argparse.Namespace, location: str) -> str:
+def _kind_of(arguments: argparse.Namespace, name: str, shown: str) -> str:
     if arguments.kinds:
         if len(arguments.kinds) > 1:
             raise ConfigError("--kind: an object is of one kind", key="--kind")
         kind: str = arguments.kinds[0]
         return kind
     for suffix, kind in _SUFFIXES.items():
-        if location.endswith(suffix):
+        if name.endswith(suffix):
             return kind
     raise ConfigError(
-        f"{location}: the name does not tell what this object is",
+        f"{shown}: the name does not tell what this object is",
         key="OBJECT",
         hint=f"Give --kind, which is one of {', '.join(OBJECT_KINDS)}",
     )
 
 
-def _base_offset(arguments: argparse.Namespace, location: str, kind: str) -> int | None:
+def _base_offset(arguments: argparse.Namespace, name: str, shown: str, kind: str) -> int | None:
     if arguments.base_offset is not None:
         given: int = arguments.base_offset
         return given
-    found = _NAMED_OFFSET.match(location.rpartition("/")[2])
+    found = _NAMED_OFFSET.match(name)
     if found is None and kind in (IndexType.OFFSET, IndexType.TIMESTAMP):
         raise ConfigError(
-            f"{location}: an index counts from its segment's first offset, which the name does not tell",
+            f"{shown}: an index counts from its segment's first offset, which the name does not tell",
             key="OBJECT",
             hint="Give --base-offset",
         )

@@ -172,6 +172,23 @@ def test_names_that_tell_nothing(run: Run, tmp_path: Path) -> None:
     assert run("dump", "--base-offset", "7", str(tmp_path / "a.index")).lines[1:] == ["offset: 8 position: 256"]
 
 
+@pytest.mark.parametrize("name", ["a?b.log", "a#b.log", "a?b/c.log"])
+def test_a_question_mark_is_a_part_of_a_files_name(run: Run, tmp_path: Path, name: str) -> None:
+    there = tmp_path / name
+    there.parent.mkdir(exist_ok=True)
+    there.write_bytes(log((0, b"v")))
+    outcome = run("dump", "--shallow", str(there))
+    assert (outcome.code, outcome.lines[0]) == (0, f"Dumping {there}")
+    missing = run("dump", str(tmp_path / "none?.log"))
+    assert f"{tmp_path / 'none?.log'}: no such object [object none?.log]" in missing.stderr
+
+
+def test_of_a_url_the_query_and_the_user_are_not_shown(run: Run) -> None:
+    outcome = run("dump", "sftp://me:s3cret@host/a?b.log=s3cret")
+    assert outcome.code == 1
+    assert outcome.stderr.startswith("remote-fetch: sftp://host/a: the name does not tell")
+
+
 def test_an_object_that_cannot_be_read_is_said_and_the_next_one_follows(run: Run, tmp_path: Path) -> None:
     there = tmp_path / "00000000000000000000.log"
     there.write_bytes(log((0, b"v")))

@@ -66,6 +66,19 @@ def test_a_location_alone(location: bytes) -> None:
     }
 
 
+@pytest.mark.parametrize("location", ["orders/7?.log", "/mnt/a?b/orders/7?.log"])
+def test_a_path_of_this_machine_has_no_query(location: str) -> None:
+    layout, store = UrlLayout(), Store({"orders/7?.log": b"log"})
+    layout.configure({"remote.storage.url": "/mnt/a?b"})
+    assert layout.read_segment(store, segment(location.encode()), 0, -1) == b"log"
+    with pytest.raises(SegmentNotFound) as caught:
+        layout.read_segment(Store({}), segment(location.encode()), 0, -1)
+    assert caught.value.object_name == location
+    with pytest.raises(UnsupportedFormat, match="does not lie below") as refused:
+        layout.read_segment(store, segment(f"{ROOT}/7.log?{QUERY}".encode()), 0, -1)
+    assert "s3cret" not in str(refused.value)
+
+
 def test_a_location_for_each_file() -> None:
     store = Store({"a": b"log", "b": b"idx"})
     one = segment({"log": "a", "offset": f"{ROOT}/b", "transaction": None, "of no": "interest"})
