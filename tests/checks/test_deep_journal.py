@@ -184,6 +184,13 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
         DeepJournal(tmp_path / "other", PLACE)
     with refused("unable to open"):
         DeepJournal(tmp_path / "no" / "folder", PLACE)
+    with refused("a name has no NUL"):
+        DeepJournal(tmp_path / "a\0b", PLACE)
+    DeepJournal(tmp_path / "placeless", PLACE).close()
+    with connected(tmp_path / "placeless") as other:
+        other.execute("DELETE FROM place")
+    with refused("does not say which storage it belongs to"):
+        DeepJournal(tmp_path / "placeless", PLACE)
 
 
 def place(url: str, **options: str) -> str:
@@ -247,10 +254,3 @@ def test_a_key_that_is_renewed_is_no_other_place() -> None:
         )
 
     assert of_key("old") == of_key("new")
-    with refused("a name has no NUL"):
-        DeepJournal(tmp_path / "a\0b", PLACE)
-    DeepJournal(tmp_path / "placeless", PLACE).close()
-    with connected(tmp_path / "placeless") as other:
-        other.execute("DELETE FROM place")
-    with refused("does not say which storage it belongs to"):
-        DeepJournal(tmp_path / "placeless", PLACE)
