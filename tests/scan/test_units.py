@@ -258,9 +258,9 @@ def test_no_ordinary_batch_is_read_alone(monkeypatch: pytest.MonkeyPatch, way: s
     single: list[int] = []
     deliver = SliceReader._deliver
 
-    def counted(self: SliceReader, batch: FramedBatch) -> Any:
+    def counted(self: SliceReader, batch: FramedBatch, records: memoryview | None) -> Any:
         single.append(batch.header.base_offset)
-        return deliver(self, batch)
+        return deliver(self, batch, records)
 
     monkeypatch.setattr(SliceReader, "_deliver", counted)
     monkeypatch.setattr(session, "DecodePool", partial(DecodePool, **WAYS[way]))
