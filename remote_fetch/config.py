@@ -17,12 +17,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from remote_fetch.config_client import check_utf8, of_librdkafka
 from remote_fetch.config_key import Key, Type
 from remote_fetch.config_typed import REGISTRY_DOC, TYPED_KEYS
 from remote_fetch.errors import ConfigError
 from remote_fetch.settings import Settings
 
-__all__ = ["KEYS", "PREFIX_KEYS", "Config", "check_utf8"]
+__all__ = ["KEYS", "PREFIX_KEYS", "Config"]
 
 _MAX_MS = 2**31 - 1
 """The largest of Kafka's times in milliseconds, which are 32-bit numbers. No clock can wait for much larger ones."""
@@ -311,7 +312,7 @@ class Config:
         values: dict[str, str | int | bool | None] = {name: key.default for name, key in KEYS.items()}
         given, librdkafka = set(), {}
         families: dict[str, dict[str, Any]] = {prefix: {} for prefix in PREFIX_KEYS}
-        for name, value in config.items():
+        for name, value in of_librdkafka(config).items():
             if not isinstance(name, str):
                 raise ConfigError(f"configuration keys are strings, not {name!r}")
             family = next((prefix for prefix in PREFIX_KEYS if name.startswith(prefix) and name != prefix), None)
@@ -356,27 +357,6 @@ class Config:
         configs.update({f"remote.storage.options.{name}": value for name, value in self.options.items()})
         configs.update({f"remote.storage.layout.{name}": value for name, value in self.layout.items()})
         return configs
-
-
-def check_utf8(name: str, value: object = None) -> None:
-    """Raise ConfigError for a name, or a text as its value, that cannot be UTF-8. A dict is checked as a whole.
-
-    The words of a command line that are not UTF-8 are text with lone surrogates in Python.
-    """
-    if isinstance(value, dict):
-        for inner, one in value.items():
-            check_utf8(str(inner), one)
-    for text, of_what in ((name, "the name"), (value, "the value")):
-        if isinstance(text, str) and not _is_utf8(text):
-            raise ConfigError(f"{ascii(name)[1:-1]}: {of_what} is not UTF-8", key=ascii(name)[1:-1])
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _as_text(value: str | int | bool) -> str:

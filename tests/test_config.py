@@ -196,6 +196,18 @@ def test_a_file_may_have_any_name() -> None:
     assert config.values["remote.storage.url"] == config.options["ca_certs"] == "/\udcff"
 
 
+def test_brokers_and_fixed_properties_have_one_name() -> None:
+    """librdkafka has other names for them. A read that does not see the brokers reads the bucket alone."""
+    parsed = Config.parse({"metadata.broker.list": "b:1", "default.topic.config": {"auto.offset.reset": "latest"}})
+    assert parsed.librdkafka == {"bootstrap.servers": "b:1", "auto.offset.reset": "latest"}
+    assert Config.parse({"bootstrap.servers": "b:1", "metadata.broker.list": "b:2"}).librdkafka == {
+        "bootstrap.servers": "b:2"
+    }
+    assert Config.parse({"bootstrap.servers": None}).librdkafka == {}
+    with pytest.raises(ConfigError, match="exclude each other"):
+        Config.parse({"fetch.remote.bucket.only": True, "metadata.broker.list": "b:1"})
+
+
 def test_keys_are_strings() -> None:
     with pytest.raises(ConfigError, match="keys are strings, not 5"):
         Config.parse({5: "x"})  # type: ignore[dict-item]

@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from remote_fetch.config import check_utf8
+from remote_fetch.config_client import check_utf8
 from remote_fetch.errors import ConfigError
 from remote_fetch.file_errors import file_fault
 from remote_fetch.model import TopicIdPartition, Uuid

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from remote_fetch.config import KEYS, Config
+from remote_fetch.config_client import of_librdkafka
 from remote_fetch.config_typed import TYPED_PREFIXES
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel
@@ -93,11 +94,7 @@ class ConsumerSettings:
     @classmethod
     def parse(cls, configuration: Mapping[str, Any]) -> ConsumerSettings:
         """Split a configuration. Raises ConfigError for a wrong key or value of remote-fetch."""
-        flat = {**configuration}
-        topic_defaults = flat.get("default.topic.config")
-        if isinstance(topic_defaults, dict):
-            del flat["default.topic.config"]
-            flat.update(topic_defaults)
+        flat = of_librdkafka(configuration)
         parsed = Config.parse(flat)
         _refuse_typed(parsed)
         if not parsed.settings.enabled:

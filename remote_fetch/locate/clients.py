@@ -38,7 +38,8 @@ PROBE = {"fetch.wait.max.ms": 10, "fetch.message.max.bytes": 1024, "queued.min.m
 
 _CONSUMER_ONLY = (
     "group.",
-    "enable.",
+    "enable.auto.",
+    "enable.partition.eof",
     "auto.",
     "isolation.",
     "fetch.",

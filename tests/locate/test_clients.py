@@ -79,4 +79,6 @@ def test_an_administrators_client_gets_nothing_that_only_a_consumer_knows() -> N
     assert admin_properties(given) == {**ours, "bootstrap.servers": "b:1", "sasl.username": "u"}
     given = {"log_level": 6, "reconnect.backoff.ms": 70}
     assert admin_properties(given) == given
+    of_tls = {"enable.ssl.certificate.verification": False, "enable.sasl.oauthbearer.unsecure.jwt": True}
+    assert admin_properties({**of_tls, "enable.auto.commit": False, "enable.partition.eof": True}) == ours | of_tls
     assert consumer_properties(given, LEVEL)["reconnect.backoff.ms"] == 70
