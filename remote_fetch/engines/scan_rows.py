@@ -3,6 +3,7 @@
 Rules of the file:
 
 - A typed column stands where the bytes stood, under the same name.
+- Rows without columns are counted, as Arrow's own are.
 - A column in quarantine has two beside it. An engine may ask for one of the three, and then all of them are made.
 """
 
@@ -25,6 +26,8 @@ __all__ = ["ScanRows"]
 
 _ADDED = ("_raw", "_error")
 """The endings that quarantine adds to the name of a typed column."""
+_FOR_A_COUNT = ("offset",)
+"""The column that is read for rows without columns."""
 
 
 class ScanRows:
@@ -38,7 +41,7 @@ class ScanRows:
     def __init__(self, names: Sequence[str], typed: TypedPlan | None, config: Mapping[str, Any]) -> None:
         """Raises ConfigError for an unknown column."""
         self._names = list(names)
-        self.columns = tuple(dict.fromkeys(_topic_column(name, typed) for name in names))
+        self.columns = tuple(dict.fromkeys(_topic_column(name, typed) for name in names)) or _FOR_A_COUNT
         self._typed: TypedColumns | None = None
         self.schema: pa.Schema = schema_for(self.columns)
         self.raw_columns = self.columns

@@ -210,6 +210,8 @@ def test_a_dataset_with_expressions_and_without_what_it_cannot_do(day: dict[str,
     assert dataset().to_table(columns=["partition"], filter=few).to_pydict() == {"partition": [0] * 5}
     assert sum(batch.num_rows for batch in dataset().to_batches(filter=few, use_threads=False)) == 5
     assert dataset().count_rows(filter=few) == 5
+    assert dataset().to_table(columns=[]).shape == (HOURS * 10, 0)
+    assert dataset().to_table(columns=[], filter=few).shape == (5, 0)
     assert dataset().head(3, columns=["offset"]).column("offset").to_pylist() == [0, 1, 2]
     for refused in ("filter", "get_fragments", "join", "join_asof", "replace_schema", "sort_by"):
         with pytest.raises(NotImplementedError, match="to_table"):
@@ -289,6 +291,7 @@ def test_an_abort_in_a_segment_that_the_filter_leaves_out(tmp_path: Path, task_b
         pa.Table.from_batches([batch]).filter(edges) for task in tasks for batch in scan.read(task, ["offset", "value"])
     ]
     assert pa.concat_tables(tables).column("value").to_pylist() == [b"v"] * 3 + [b"w"] + [b"y"] * 3
+    assert all(batch.num_columns == 0 and batch.num_rows for task in tasks for batch in scan.read(task, []))
 
 
 def test_errors_come_when_they_can_be_known(day: dict[str, str]) -> None:
