@@ -35,7 +35,9 @@ class TopicDataset(ds.Dataset):
         filter: Any = None,  # noqa: A002 - as Arrow calls it
         **options: Any,
     ) -> ds.Scanner:
-        """A scanner of the rows that the filter leaves, whose plan is made now. Raises the errors of `read_arrow`.
+        """A scanner of the rows that the filter leaves. Raises KeyError for an unknown column.
+
+        Nothing is planned before its first row is read. That raises the errors of `read_arrow`.
 
         `columns` may have expressions by name. `options` are those of `pyarrow.dataset.Scanner.from_batches`.
         """

@@ -220,6 +220,14 @@ def test_a_dataset_with_expressions_and_without_what_it_cannot_do(day: dict[str,
         _ = dataset().partition_expression
 
 
+def test_a_scanner_asks_nothing_of_the_store_before_its_first_row(day: dict[str, str]) -> None:
+    scanner = scan_topic("nothing", config=day).dataset().scanner()
+    with pytest.raises(UnknownTopic):
+        scanner.to_table()
+    with pytest.raises(KeyError):
+        scan_topic("topic", config=day).dataset().scanner(columns=["nothing"])
+
+
 def test_a_filter_on_the_value_alone(day: dict[str, str]) -> None:
     cost = Cost(day)
     lazy = cost.scan.polars().filter(pl.col("value").bin.size() > 300)
