@@ -7,7 +7,8 @@ Rules of the file:
 - Brokers go on writing during an audit. An object that an upload or a deletion may have changed since is asked for
   again, before it is a finding.
 - An object may be deleted only if it is sure that no broker reads it. A record that this release does not know may be
-  about any segment: while there is one, only objects of deleted topics may be deleted.
+  about any segment: while there is one, only objects of deleted topics may be deleted. If records were lost, an object
+  of a segment without records may not be deleted.
 - Memory does not grow with the number of segments.
 """
 
@@ -116,7 +117,9 @@ class Audit:
         self._progressed = progressed
         self._book = AuditBook()
         self._read_metadata: Callable[[], object] = lambda: None
-        self._has_replay = False
+        self._replay: Replay | None = None
+        self._next_offsets: dict[int, int] = {}
+        self._has_gap = False
         self._topics: dict[str, Uuid | None] = {}
         self._asked = 0
         self.totals: tuple[TopicTotals, ...] = ()
@@ -157,13 +160,23 @@ class Audit:
                 self._progressed(Position("objects listed", count))
 
     def _new_replay(self, topic_id: Uuid | None) -> Replay:
-        if self._has_replay:
+        if self._replay is not None:
             self._book.forget_records()
-        self._has_replay = True
-        return Replay(_Records(self._take))
+        self._next_offsets.clear()
+        self._has_gap = False
+        self._replay = Replay(_Records(self._take))
+        return self._replay
 
     def _take(self, value: bytes | None, key: bytes | None, offset: int, source: int) -> None:
+        known = self._next_offsets.get(source, 0)
+        self._has_gap |= offset > known
+        self._next_offsets[source] = max(known, offset + 1)
         self._book.add_record(value, key, offset, source, self._is_wanted)
+
+    def _has_lost_records(self) -> bool:
+        """Whether retention or compaction has deleted records of the metadata topic. Brokers may still know them."""
+        ends = {} if self._replay is None else self._replay.read_to
+        return self._has_gap or any(end > self._next_offsets.get(number, 0) for number, end in ends.items())
 
     def _is_wanted(self, partition: TopicIdPartition) -> bool:
         name, topic_id = self._topic
@@ -269,17 +282,20 @@ class Audit:
             if self._is_there(info):
                 yield self._left_over(found, "the segment was deleted, and this object of it is left")
         elif kind == "none":
-            yield self._left_over(found, "the metadata topic knows the topic, and not this segment")
+            why = "records of the metadata topic were deleted" if self._has_lost_records() else None
+            yield self._left_over(found, "the metadata topic knows the topic, and not this segment", why)
         else:
             text = "the metadata topic has no event of this topic: another cluster's, or a topic of long ago"
             yield replace(found, kind=FindingKind.UNKNOWN_TOPIC, text=text)
 
-    def _left_over(self, found: Finding, text: str) -> Finding:
+    def _left_over(self, found: Finding, text: str, why_not: str | None = None) -> Finding:
+        """The finding of an object that no segment has. `why_not`: the reason for which a broker may still read it."""
         orphaned = replace(found, kind=FindingKind.ORPHANED)
-        if self._book.is_all_known():
-            return _deletable(orphaned, text)
-        why = "But the metadata topic has records in a form that this release does not know"
-        return replace(orphaned, text=f"{text}. {why}")
+        if not self._book.is_all_known():
+            why_not = "the metadata topic has records in a form that this release does not know"
+        if why_not is not None:
+            return replace(orphaned, text=f"{text}. But {why_not}")
+        return _deletable(orphaned, text)
 
     def _is_there(self, info: ObjectInfo) -> bool:
         """Whether an object is still there. It may have been deleted after it was listed."""

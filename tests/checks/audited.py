@@ -47,6 +47,8 @@ class AuditedTier:
     events: list[Event] = field(default_factory=list)
     later: list[Event] = field(default_factory=list)
     """The records of the second reading."""
+    ends: dict[int, int] = field(default_factory=dict)
+    """The ends of the metadata partitions that have no record at their end."""
     topic_ids: dict[str, Uuid | None] = field(default_factory=dict)
     log_starts: dict[tuple[str, int], int] = field(default_factory=dict)
     log_start: Callable[[TopicIdPartition], int | None] = lambda _: None
@@ -94,6 +96,7 @@ class AuditedTier:
         def read() -> None:
             for event in readings.pop(0) if readings else ():
                 replay.builder.apply(event.value, key=event.key, offset=event.offset, source=event.source)
+            replay.read_to.update(self.ends)
 
         return read
 

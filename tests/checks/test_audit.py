@@ -483,6 +483,29 @@ def test_records_of_a_form_that_is_not_known_may_be_about_any_segment(sound: Aud
     assert {finding.kind for finding in sound.audit() if finding.may_delete} == {KIND.DELETED_TOPIC}
 
 
+@pytest.mark.parametrize("place", ["the first records", "one in the middle", "all of a partition"])
+def test_segments_whose_records_were_deleted(sound: AuditedTier, place: str) -> None:
+    """By retention or compaction of the metadata topic. The brokers that were running then know them."""
+    _left_after_deletion(sound)
+    _unknown_segment(sound)
+    sound.events[-1] = sound.events[-1]._replace(offset=0, source=10**3)
+    assert [finding.may_delete for finding in sound.audit()] == [True, True]
+    source = sound.events[0].source
+    offsets = [event.offset for event in sound.events if event.source == source]
+    assert offsets == list(range(len(offsets)))
+    if place == "all of a partition":
+        sound.ends[10**4] = 1
+    else:
+        lost = offsets[0] if place == "the first records" else offsets[len(offsets) // 2]
+        sound.events = [event for event in sound.events if (event.source, event.offset) != (source, lost)]
+    found = [finding for finding in sound.audit() if finding.kind is KIND.ORPHANED]
+    kept = [finding.text for finding in found if not finding.may_delete]
+    assert any("records of the metadata topic were deleted" in text for text in kept)
+    assert [finding.text for finding in found if finding.may_delete] == [
+        "the segment was deleted, and this object of it is left"
+    ]
+
+
 def test_one_topic_alone(sound: AuditedTier) -> None:
     PLANTED["log lost"].plant(sound)
     PLANTED["file of a person"].plant(sound)
