@@ -13,10 +13,10 @@ from typing import Any
 
 from remote_fetch.errors import ConfigError
 
-__all__ = ["check_utf8", "of_librdkafka"]
+__all__ = ["OTHER_NAMES", "check_utf8", "of_librdkafka"]
 
 _BROKERS, _TOPIC_DEFAULTS = "bootstrap.servers", "default.topic.config"
-_OTHER_NAMES = {"metadata.broker.list": _BROKERS}
+OTHER_NAMES = {"metadata.broker.list": _BROKERS}
 """Other names that librdkafka has for a key that this package looks at."""
 
 
@@ -25,7 +25,7 @@ def of_librdkafka(config: Mapping[str, Any]) -> dict[str, Any]:
 
     The properties of `default.topic.config` are among the others, and win. None as brokers is a missing key.
     """
-    named = {_OTHER_NAMES.get(name, name): value for name, value in config.items()}
+    named = {OTHER_NAMES.get(name, name): value for name, value in config.items()}
     if isinstance(named.get(_TOPIC_DEFAULTS), dict):
         named.update(named.pop(_TOPIC_DEFAULTS))
     if named.get(_BROKERS, "") is None:

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from remote_fetch.config_client import OTHER_NAMES
 from remote_fetch.errors import ConfigError
 from remote_fetch.file_errors import file_fault
 
@@ -66,7 +67,7 @@ class _Secret(str):
         return "'***'"
 
 
-_ALIASES = {"metadata.broker.list": "bootstrap.servers", "sasl.mechanisms": "sasl.mechanism"}
+_ALIASES = {**OTHER_NAMES, "sasl.mechanisms": "sasl.mechanism"}
 _PASSWORDS = {"sasl.username": "sasl_plain_username", "sasl.password": "sasl_plain_password"}
 _SASL: Mapping[str, Mapping[str, str]] = {
     **dict.fromkeys(PASSWORD_MECHANISMS, _PASSWORDS),
