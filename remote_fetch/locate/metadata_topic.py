@@ -106,10 +106,15 @@ class MetadataTopicLocator(ExactEnds):
             self._remark(each)
         self._remarked = len(remarks)
 
-    def read_through(self, topic: MetadataTopic) -> None:
-        """Read with another client of the same topic from now on, because the credentials have changed."""
-        self._topic = topic
-        self._remarked = 0
+    def take_credentials(self, topic: MetadataTopic | None) -> None:
+        """Ask again, because the credentials have changed: from now on with another client of the same topic.
+
+        None: the client is the same, and has them.
+        """
+        self._is_unreadable = False
+        if topic is not None:
+            self._topic = topic
+            self._remarked = 0
 
     def _known(self) -> MetadataTopic:
         if self._topic is None:

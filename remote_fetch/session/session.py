@@ -348,8 +348,8 @@ class Session:
         if self._service is not None:
             self._service.set_sasl_credentials(username, password)
         topic = None if self._metadata is None else self._metadata.set_sasl_credentials(username, password)
-        if topic is not None and self._metadata_locator is not None:
-            self._metadata_locator.read_through(topic)
+        if self._metadata_locator is not None:
+            self._metadata_locator.take_credentials(topic)
 
     def observe(self, event: Event) -> None:
         """Hand an event to the counters, the log and the user's observer."""

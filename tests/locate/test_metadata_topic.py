@@ -227,6 +227,19 @@ def test_a_right_that_was_taken_away_shows_when_nothing_comes() -> None:
     assert said.startswith(f"this principal may not read {METADATA_TOPIC}. Grant READ")
 
 
+@pytest.mark.parametrize("has_another", [True, False])
+def test_new_credentials_are_tried_after_refused_ones(has_another: bool) -> None:
+    topics = Topics(refusal=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    topics.write(PARTITIONS[0], 0)
+    reader = Reader(topics, timeout_ms=20)
+    assert reader.locator.refresh(PARTITIONS[0]).segments == ()
+    topics.refusal = None
+    assert reader.locator.refresh(PARTITIONS[0]).segments == ()
+    reader.locator.take_credentials(MetadataTopic(cast(Cluster, topics), timeout_ms=10_000) if has_another else None)
+    assert reader.locator.refresh(PARTITIONS[0]).end_offset == 10
+    assert reader.recoveries == 1
+
+
 @pytest.mark.parametrize(
     ("code", "said"),
     [
