@@ -178,6 +178,7 @@ _TYPES: Mapping[str, _Failure] = {
     "botocore.NoCredentialsError": _NOBODY,
     "botocore.PartialCredentialsError": _NOBODY,
     "botocore.CredentialRetrievalError": _NOBODY,
+    "botocore.FlexibleChecksumError": _BROKEN,  # of a body, which was damaged on its way
     "botocore.TokenRetrievalError": _NOBODY,
     "botocore.UnauthorizedSSOTokenError": _EXPIRED,
     "azure.ClientAuthenticationError": _NOBODY,

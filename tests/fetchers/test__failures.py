@@ -26,6 +26,7 @@ import google.auth.exceptions as google
 import pytest
 import requests
 import urllib3.exceptions as urllib
+from botocore.exceptions import FlexibleChecksumError
 from fsspec.exceptions import FSTimeoutError
 from gcsfs.retry import ChecksumError, HttpError
 from s3fs.errors import translate_boto_error
@@ -122,6 +123,7 @@ ERRORS: list[tuple[Exception, type[RemoteFetchError]]] = [
     (boto.ResponseStreamingError(error=SECRET), StorageUnavailable),
     (boto.IncompleteReadError(actual_bytes=1, expected_bytes=2), StorageUnavailable),
     (botocore.parsers.ResponseParserError(SECRET), StorageUnavailable),
+    (FlexibleChecksumError(error_msg=SECRET), StorageUnavailable),
     (boto.NoCredentialsError(), StorageDenied),
     (boto.CredentialRetrievalError(provider="sso", error_msg=SECRET), StorageDenied),
     (boto.UnauthorizedSSOTokenError(), StorageDenied),
