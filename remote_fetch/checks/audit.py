@@ -193,10 +193,10 @@ class Audit:
             if count % 1_000 == 0:
                 self._progressed(Position("segments judged", count))
             life = life_of(history.values)
-            if life.is_gone or history.is_gone:
-                self._book.bury(life)
-                continue
-            if history.is_replaced and life.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:
+            is_replaced = history.is_replaced and life.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED
+            if life.is_gone or history.is_buried or history.is_partition_gone or is_replaced:
+                is_sure = history.is_partition_gone or (history.is_ordered and life.is_deleted_last)
+                self._book.bury(life, is_sure=is_sure)
                 continue
             is_topic_gone = self._is_topic_gone(life.segment_id.topic_id_partition)
             finding = judge_life(
@@ -278,9 +278,10 @@ class Audit:
             yield replace(found, text="no name that the layout gives")
         elif kind == "live":
             yield replace(found, text="the segment has its objects under other names")
-        elif kind == "gone":
+        elif kind in ("gone", "doubtful"):
             if self._is_there(info):
-                yield self._left_over(found, "the segment was deleted, and this object of it is left")
+                why = None if kind == "gone" else "the last record of the segment does not say so"
+                yield self._left_over(found, "the segment was deleted, and this object of it is left", why)
         elif kind == "none":
             why = "records of the metadata topic were deleted" if self._has_lost_records() else None
             yield self._left_over(found, "the metadata topic knows the topic, and not this segment", why)

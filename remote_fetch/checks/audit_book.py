@@ -53,7 +53,7 @@ CREATE TABLE segment (
     number INTEGER PRIMARY KEY, segment BLOB, partition BLOB, state INTEGER, start INTEGER,
     stop INTEGER, life BLOB, stored_bytes INTEGER, topic TEXT, size_bytes INTEGER, max_ms INTEGER
 );
-CREATE TABLE gone_segment (segment BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE gone_segment (segment BLOB PRIMARY KEY, is_sure INTEGER) WITHOUT ROWID;
 CREATE TABLE expected (
     name BLOB PRIMARY KEY, number INTEGER, kinds TEXT, size_bytes INTEGER, is_required INTEGER
 ) WITHOUT ROWID;
@@ -62,8 +62,10 @@ _PRAGMAS = ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{_CACHE_KIB}", 
 
 
 _KIND_OF_UNCLAIMED = """
-CASE WHEN o.segment IN (SELECT segment FROM segment) THEN 'live' WHEN o.segment IN (SELECT segment FROM gone_segment)
-THEN 'gone' WHEN substr(o.segment, 1, 16) IN (SELECT id FROM topic_id) THEN 'none' ELSE 'unknown' END
+CASE WHEN o.segment IN (SELECT segment FROM segment) THEN 'live'
+WHEN o.segment IN (SELECT segment FROM gone_segment WHERE is_sure) THEN 'gone'
+WHEN o.segment IN (SELECT segment FROM gone_segment) THEN 'doubtful'
+WHEN substr(o.segment, 1, 16) IN (SELECT id FROM topic_id) THEN 'none' ELSE 'unknown' END
 """
 
 
@@ -79,7 +81,7 @@ class AuditBook:
         self._records: list[tuple[bytes, int, int, bytes | None, bytes]] = []
         self._expected: list[tuple[bytes, int, str, int | None, bool]] = []
         self._segments: list[tuple[Any, ...]] = []
-        self._gone: list[tuple[bytes]] = []
+        self._gone: list[tuple[bytes, bool]] = []
         self._segment_count = 0
         self._is_second = False
         self._is_all_known = True
@@ -193,9 +195,9 @@ class AuditBook:
         self._segments.append((self._segment_count, *row))
         return self._segment_count
 
-    def bury(self, life: SegmentLife) -> None:
-        """Note a segment that was deleted."""
-        self._gone.append((key_of(life.segment_id),))
+    def bury(self, life: SegmentLife, *, is_sure: bool) -> None:
+        """Note a segment that was deleted or replaced. `is_sure`: brokers do not know it any more."""
+        self._gone.append((key_of(life.segment_id), is_sure))
         if len(self._gone) >= _ROWS_AT_ONCE:
             self._flush()
 
@@ -218,7 +220,7 @@ class AuditBook:
         )
         self._db.executemany("INSERT OR IGNORE INTO expected VALUES (?, ?, ?, ?, ?)", self._expected)
         self._db.executemany("INSERT INTO segment VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", self._segments)
-        self._db.executemany("INSERT OR IGNORE INTO gone_segment VALUES (?)", self._gone)
+        self._db.executemany("INSERT OR IGNORE INTO gone_segment VALUES (?, ?)", self._gone)
         self._db.execute("COMMIT")
         for rows in (self._objects, self._records, self._expected, self._segments, self._gone):
             rows.clear()
@@ -229,13 +231,14 @@ class AuditBook:
         """The history of each segment, sorted by topic id and partition."""
         self._flush()
         rows = self._db.execute(
-            "SELECT r.segment, r.value, k.gone, k.segment != r.segment, EXISTS (SELECT 1 FROM gone_partition p "
-            "WHERE p.partition = substr(r.segment, 1, 20) AND p.source = r.source AND p.at > r.at) FROM record r "
+            "SELECT r.segment, r.value, k.gone, k.segment != r.segment, r.source, "
+            "EXISTS (SELECT 1 FROM gone_partition p WHERE p.partition = substr(r.segment, 1, 20) "
+            "AND p.source = r.source AND p.at > r.at) FROM record r "
             "LEFT JOIN last_of_key k ON k.key = r.key ORDER BY r.segment, r.at"
         )
         for _, group in groupby(rows, itemgetter(0)):
-            _, values, gone, replaced, ended = zip(*group, strict=True)
-            yield History(values, any(gone) or all(ended), any(replaced))
+            _, values, buried, replaced, sources, ended = zip(*group, strict=True)
+            yield History(values, any(buried), any(replaced), all(ended), len(set(sources)) == 1)
 
     def damaged(self) -> Iterator[Damaged]:
         """The records that cannot be read."""
@@ -288,7 +291,7 @@ class AuditBook:
     def unclaimed(self) -> Iterator[tuple[ObjectInfo, bytes | None, str]]:
         """Objects of no segment: each with the key of the segment that its name tells, and what is known of that one.
 
-        The segment is `live` or `gone`, `none` if the topic is known and the segment is not, or `unknown`.
+        It is `live`, `gone` (surely) or `doubtful` (see `bury`), `none` if only the topic is known, or `unknown`.
         """
         self._flush()
         self._db.execute("CREATE TEMP TABLE topic_id AS SELECT DISTINCT substr(segment, 1, 16) AS id FROM record")

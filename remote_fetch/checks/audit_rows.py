@@ -17,13 +17,17 @@ __all__ = ["Damaged", "History", "Sized", "TopicTotals"]
 class History(NamedTuple):
     """The values of a segment's records, in order.
 
-    - `is_gone`: a tombstone of its key has deleted it, or the deletion of its partition ended after its last record.
+    - `is_buried`: a tombstone of its key has deleted it (KIP-1266).
     - `is_replaced`: another segment was written under its key later (KIP-1266).
+    - `is_partition_gone`: the deletion of its partition ended after its last record.
+    - `is_ordered`: its records are in one metadata partition, so that their offsets are their order.
     """
 
     values: tuple[bytes, ...]
-    is_gone: bool
+    is_buried: bool
     is_replaced: bool
+    is_partition_gone: bool
+    is_ordered: bool
 
 
 class TopicTotals(NamedTuple):

@@ -31,13 +31,14 @@ class SegmentLife:
     """One segment by all its events in the metadata topic.
 
     - `metadata` is None if its first record is missing: then nothing but its state is known.
-    - `event_ms` is the time of its last event.
+    - `event_ms` is the time of its last event. `is_deleted_last`: that event says that it was deleted.
     """
 
     segment_id: RemoteLogSegmentId
     state: RemoteLogSegmentState
     metadata: RemoteLogSegmentMetadata | None
     event_ms: int
+    is_deleted_last: bool
 
     @property
     def is_gone(self) -> bool:
@@ -52,6 +53,7 @@ def life_of(values: Iterable[bytes]) -> SegmentLife:
     """
     upload, event_ms = Upload(), -1
     segment_id: RemoteLogSegmentId | None = None
+    state = upload.state
     for value in values:
         record = parse_metadata_record(value)
         assert isinstance(record, (SegmentMetadataRecord, SegmentUpdateRecord)), "others name no segment"
@@ -60,7 +62,8 @@ def life_of(values: Iterable[bytes]) -> SegmentLife:
         metadata = record.metadata if isinstance(record, SegmentMetadataRecord) else record
         event_ms = max(event_ms, metadata.event_timestamp_ms)
     assert segment_id is not None, "a segment has a record"
-    return SegmentLife(segment_id, upload.state, upload.metadata(segment_id.topic_id_partition), event_ms)
+    described = upload.metadata(segment_id.topic_id_partition)
+    return SegmentLife(segment_id, upload.state, described, event_ms, state is DELETED)
 
 
 def faults_of(

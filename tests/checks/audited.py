@@ -13,7 +13,7 @@ from remote_fetch.checks.audit import NO_TOPIC, Audit, AuditOptions, AuditSource
 from remote_fetch.checks.audit_deep import DeepAudit
 from remote_fetch.checks.deep_journal import DeepJournal
 from remote_fetch.checks.findings import Finding
-from remote_fetch.formats.metadata_records import SegmentMetadataRecord
+from remote_fetch.formats.metadata_records import MetadataRecord, SegmentMetadataRecord
 from remote_fetch.locate.replay import Replay
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import (
@@ -122,6 +122,17 @@ class AuditedTier:
         """Another record that describes a segment, in its state."""
         value = encode_metadata_record(SegmentMetadataRecord(segment))
         self.events.append(Event(value, None, 10**6 + len(self.events), 0))
+
+    def follow(self, segment: RemoteLogSegmentMetadata, record: MetadataRecord) -> None:
+        """Another record behind all others of the metadata partition that has the segment's."""
+        source = self.source_of(segment)
+        offset = 1 + max(event.offset for event in self.events if event.source == source)
+        self.events.append(Event(encode_metadata_record(record), None, offset, source))
+
+    def source_of(self, segment: RemoteLogSegmentMetadata) -> int:
+        """The metadata partition that has the records of a segment."""
+        raw = segment.segment_id.id.raw
+        return next(event.source for event in self.events if event.value is not None and raw in event.value)
 
     def change(self, segment: RemoteLogSegmentMetadata, **fields: object) -> RemoteLogSegmentMetadata:
         """A record that says something else of a finished segment."""
