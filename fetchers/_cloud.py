@@ -135,12 +135,7 @@ class CloudStore(FsspecStore):
         page: str | None = None
         remembered, pages_since, most_pages = page, 0, 1
         while True:
-            try:
-                found = self._page(prefix, bucket, key, page)
-            except SegmentNotFound as error:
-                if page is None:
-                    return  # nothing is below this prefix
-                raise StorageUnavailable("a later page of the listing is missing", object_name=below) from error
+            found = self._page(prefix, bucket, key, page)
             for folder in found.folders:
                 yield folder[root_chars:].rstrip("/"), {"type": "directory"}
             for info in found.objects:
@@ -165,13 +160,28 @@ class CloudStore(FsspecStore):
         pauses_s = iter(_PAGE_PAUSES_S)
         while True:
             try:
-                found: Page = self._mapped(prefix, self.wait_for, self.list_page, bucket, key, page)
-                return found
+                return self._answered_page(prefix, bucket, key, page)
             except RetriableError:
                 pause_s = next(pauses_s, None)
                 if pause_s is None:
                     raise
                 time.sleep(pause_s)
+
+    def _answered_page(self, prefix: str, bucket: str, key: str, page: str | None) -> Page:
+        """One page of a listing, by one request.
+
+        Raises StorageUnavailable for an answer that there is no such listing (404, 410, 412). No store gives it: a
+        prefix without objects has an empty listing, and a bucket that is not there is refused by the store's own code.
+        """
+        try:
+            found: Page = self._mapped(prefix, self.wait_for, self.list_page, bucket, key, page)
+        except SegmentNotFound as error:
+            raise StorageUnavailable(
+                "the answer says that there is no such listing, as no store does",
+                object_name=f"{bucket}/{key}",
+                hint="Check the bucket in remote.storage.url, the endpoint, and the proxy before it if there is one",
+            ) from error.__cause__
+        return found
 
 
 class CloudFetcher(ComposedFetcher):

@@ -337,7 +337,7 @@ class StatusContract(_Base):
     """For a store over HTTP: `answering` gives the configuration of a store that answers with one status."""
 
     def answering(self, status: int) -> AbstractContextManager[Mapping[str, str]]:
-        """A configuration with which every request is answered with that HTTP status."""
+        """A configuration with which every request for an object is answered with that HTTP status."""
         raise NotImplementedError
 
     @pytest.mark.parametrize("status", sorted(_BY_STATUS))

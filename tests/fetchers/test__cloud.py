@@ -207,14 +207,16 @@ def test_an_answer_that_an_sdk_fails_to_part_is_a_failure_of_the_store(error: Ex
     assert "s3cret" not in repr(caught.value.__cause__)
 
 
-def test_a_prefix_that_is_not_there_lists_nothing() -> None:
-    assert list(Store("b", [RefusedError(404)]).list("a")) == []
-
-
-def test_a_later_page_that_is_not_there_is_no_end_of_the_listing() -> None:
-    with pytest.raises(StorageUnavailable, match="a later page of the listing is missing") as caught:
-        list(Store("b", [Page((), (ObjectInfo("a/1", 5),), "next"), RefusedError(404)]).list("a"))
+@pytest.mark.parametrize("status", [404, 410, 412])
+@pytest.mark.parametrize("page", [[], [Page((), (ObjectInfo("a/1", 5),), "next")]], ids=["first", "later"])
+def test_a_listing_that_is_missing_is_not_empty(page: list[Page | Exception], status: int, no_pauses: None) -> None:
+    """A proxy answers so while it starts. Records would be missing in silence."""
+    with pytest.raises(StorageUnavailable, match="no such listing") as caught:
+        list(Store("b", [*page, *[RefusedError(status)] * 3]).list("a"))
     assert caught.value.object_name == "b/a/"
+    assert caught.value.retriable
+    store = Store("b", [*page, RefusedError(status), Page((), (ObjectInfo("a/2", 6),), None)])
+    assert list(store.list("a"))[-1] == ObjectInfo("a/2", 6)
 
 
 def test_a_listing_whose_next_page_is_the_same_one_ends() -> None:

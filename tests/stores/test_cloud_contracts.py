@@ -76,7 +76,13 @@ class _Cloud(FetcherContract, ListingContract, StallContract, StatusContract):
 
     @contextmanager
     def answering(self, status: int) -> Iterator[Mapping[str, str]]:
-        with RangeServer(plan=lambda asked: Answer(FaultKind.STATUS, status=status)) as server:
+        """The listing that looks for the tree is refused: for a listing 404 has another meaning."""
+
+        def plan(asked: Asked) -> Answer:
+            is_object = "kafka-tiered-storage" in asked.name
+            return Answer(FaultKind.STATUS, status=status if is_object else 403)
+
+        with RangeServer(plan=plan) as server:
             yield self.at(server.url)
 
     @pytest.mark.parametrize(
