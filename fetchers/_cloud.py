@@ -61,6 +61,8 @@ class RefusedError(Exception):
 class CloudStore(FsspecStore):
     """A store that uses the client of its filesystem. Subclasses get a range and list a page."""
 
+    has_codes = True
+
     async def get_range(self, bucket: str, key: str, start: int, end: int | None) -> Buffer:
         """Bytes [start, end) of an object, by one GET. Raises what the SDK raises."""
         raise NotImplementedError

@@ -9,6 +9,7 @@ Rules of the file:
   none, and this machine's own words for it follow the error's.
 - A refusal is never an absence. Only 404 of an object says that the object is not there. A bucket or container that is
   not there refuses everything in it.
+- A store that has codes says it by a code. Its 404 without one may be a proxy's, and is no proof of absence.
 - 412 and 410: there was an object, or another one has its name now. The object is gone, and its metadata has to be
   read again. That is no proof of absence.
 - 416: the range starts behind the end (RFC 9110, 15.5.17). `is_past_the_end` tells.
@@ -56,6 +57,11 @@ class _Failure(NamedTuple):
 
 _ABSENT = _Failure(SegmentNotFound, "no such object")
 _GONE = partial(SegmentNotFound, is_absent=False)
+_WITHOUT_CODE = _Failure(
+    _GONE,
+    "an answer says that there is no such object, and has no code of the store",
+    "A proxy before the store may have given it: check the endpoint",
+)
 _DENIED = _Failure(
     StorageDenied,
     "the store refused access",
@@ -206,8 +212,11 @@ _TYPES: Mapping[str, _Failure] = {
 """By type: its first package and its name, of the error's own class or of one that it inherits from."""
 
 
-def failure_of(error: BaseException, object_name: str) -> RemoteFetchError | None:
-    """The error of ours that `error` is, about `object_name`; None where nothing says that the store is to blame."""
+def failure_of(error: BaseException, object_name: str, *, has_codes: bool = False) -> RemoteFetchError | None:
+    """The error of ours that `error` is, about `object_name`; None where nothing says that the store is to blame.
+
+    `has_codes`: the store gives a code for an object that is not there, so that an answer without it proves nothing.
+    """
     if isinstance(error, RemoteFetchError):
         return error.at(object_name=object_name)
     if _is_certificate(error):
@@ -217,6 +226,8 @@ def failure_of(error: BaseException, object_name: str) -> RemoteFetchError | Non
         for cause in causes:
             found = known(cause)
             if found is not None:
+                if has_codes and found is _ABSENT and known is not _by_code:
+                    found = _WITHOUT_CODE
                 text = f"{found.text}{_fault_of(error)}" if found is _BROKEN else found.text
                 return found.error(text, object_name=object_name, hint=found.hint)
     return None

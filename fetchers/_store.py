@@ -39,6 +39,9 @@ class FsspecStore:
     the store.
     """
 
+    has_codes = False
+    """Whether the store gives a code for an object that is not there. `_failures` has the rule."""
+
     def __init__(
         self, filesystem: Any, root: str, timeout_s: float | None = None, identities: Identities | None = None
     ) -> None:
@@ -144,7 +147,7 @@ class FsspecStore:
         try:
             return call(*args, **kwargs)
         except Exception as error:
-            failure = failure_of(error, name)
+            failure = failure_of(error, name, has_codes=self.has_codes)
             if failure is None or failure is error:
                 raise
             raise failure from error

@@ -36,6 +36,8 @@ _SIGN_S = 10
 """The deadline of a signature by IAM if the filesystem's own timeouts have none."""
 _ERROR_BYTES = 4096
 """The part of a refusal's text that is examined."""
+_ABSENT = (b"No such object", b'"notFound"', b"NoSuchKey")
+"""The store's words for an object that is not there: for a read, in JSON, in XML."""
 
 
 def page_of(found: Any) -> Page:
@@ -61,7 +63,7 @@ class _GcsStore(CloudStore):
         byte_range = range_of(start, end)
         headers = {} if byte_range is None else {"Range": byte_range}
         async with self._ask(self._filesystem.url(f"{bucket}/{key}"), headers, {}) as answer:
-            await _refused(answer)
+            await self._refused(answer)
             identity = answer.headers.get("X-Goog-Generation") or answer.headers.get("ETag")
             self.identities.check(f"{bucket}/{key}", identity)
             size_bytes = size_of_range(start, end, answer.headers.get("Content-Range"), answer.content_length)
@@ -70,7 +72,7 @@ class _GcsStore(CloudStore):
     async def get_size(self, bucket: str, key: str) -> int | None:
         url = f"{self._filesystem.base}b/{quote(bucket, safe='')}/o/{quote(key, safe='')}"
         async with self._ask(url, {}, {"fields": "size"}) as answer:
-            await _refused(answer)
+            await self._refused(answer)
             found = await answer.json(content_type=None)
         return int(found["size"]) if "size" in found else None
 
@@ -78,14 +80,14 @@ class _GcsStore(CloudStore):
         url = f"{self._filesystem.base}b/{quote(bucket, safe='')}/o"
         params = {"prefix": prefix, "delimiter": "/", **({} if page is None else {"pageToken": page})}
         async with self._ask(url, {}, params) as answer:
-            await _refused(answer)
+            await self._refused(answer)
             return page_of(await answer.json(content_type=None))
 
     def signed_urls(self, bucket: str, keys: Sequence[str], expires_s: int) -> Sequence[str]:
         filesystem = self._filesystem
         endpoint = filesystem.base.partition("/storage/v1/")[0].replace("://storage.mtls.", "://storage.")
-        if filesystem.credentials.credentials is None and not endpoint.startswith("https://"):
-            return [f"{endpoint}/{bucket}/{quote(key, safe='/~')}" for key in keys]  # an emulator, which checks nothing
+        if self._is_emulator():
+            return [f"{endpoint}/{bucket}/{quote(key, safe='/~')}" for key in keys]
         signer = self._signer
         if signer is None:  # two threads may make one each: both sign
             limits = filesystem.requests_timeout
@@ -108,6 +110,16 @@ class _GcsStore(CloudStore):
     async def disconnect(self) -> None:
         if self._session is not None:
             await self._session.close()
+
+    def _is_emulator(self) -> bool:
+        """Whether the server checks nothing: plain HTTP without credentials."""
+        return self._filesystem.credentials.credentials is None and not self._filesystem.base.startswith("https://")
+
+    async def _refused(self, answer: Any) -> None:
+        """Raise RefusedError unless the answer has data."""
+        if answer.status >= 300:
+            text = await answer.content.read(_ERROR_BYTES)
+            raise RefusedError(answer.status, _code_of(answer.status, text, self._is_emulator()))
 
     def _ask(self, url: str, headers: Mapping[str, str], params: Mapping[str, str]) -> Any:
         """A GET with the filesystem's credentials, project and timeouts. Runs in the loop."""
@@ -151,11 +163,14 @@ async def _connector(certificate: ssl.SSLContext) -> Any:
     return aiohttp.TCPConnector(ssl=certificate)
 
 
-async def _refused(answer: Any) -> None:
-    """Raise RefusedError unless the answer has data. The text of a 404 tells a missing bucket from a missing object."""
-    if answer.status >= 300:
-        text = await answer.content.read(_ERROR_BYTES)
-        raise RefusedError(answer.status, "NoSuchBucket" if b"bucket does not exist" in text else None)
+def _code_of(status: int, text: bytes, is_emulator: bool) -> str | None:
+    """S3's code for what a refusal says in JSON, XML or a sentence. None: nothing, or it is not the store's text."""
+    if status != 404:
+        return None
+    if b"bucket does not exist" in text:
+        return "NoSuchBucket"
+    is_of_emulator = is_emulator and text.strip() == b"Not Found"  # all that fake-gcs-server says
+    return "NoSuchKey" if is_of_emulator or any(words in text for words in _ABSENT) else None
 
 
 def _is_file_name(token: str) -> bool:

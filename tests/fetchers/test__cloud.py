@@ -284,13 +284,32 @@ def test_a_url_in_the_cause_is_not_shown() -> None:
     assert "ConnectionResetError" in repr(caught.value.__cause__)
 
 
-def test_a_missing_object() -> None:
+@pytest.mark.parametrize(("code", "is_absent"), [("NoSuchKey", True), (None, False), ("404", False)])
+def test_a_missing_object(code: str | None, is_absent: bool) -> None:
     class Gone(Store):
         async def get_range(self, bucket: str, key: str, start: int, end: int | None) -> Buffer:
-            raise RefusedError(404)
+            raise RefusedError(404, code)
 
-    with pytest.raises(SegmentNotFound):
+    with pytest.raises(SegmentNotFound) as caught:
         Gone("b", []).get("name")
+    assert caught.value.is_absent == is_absent
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "is_emulator", "code"),
+    [
+        (404, b"No such object: tier/a.log", False, "NoSuchKey"),
+        (404, b'{"error": {"errors": [{"reason": "notFound"}]}}', False, "NoSuchKey"),
+        (404, b"<Error><Code>NoSuchKey</Code></Error>", False, "NoSuchKey"),
+        (404, b"The specified bucket does not exist.", False, "NoSuchBucket"),
+        (404, b"404 page not found", True, None),
+        (404, b"Not Found\n", False, None),
+        (404, b"Not Found\n", True, "NoSuchKey"),
+        (500, b"No such object: tier/a.log", True, None),
+    ],
+)
+def test_what_a_refusal_of_gcs_says(status: int, text: bytes, is_emulator: bool, code: str | None) -> None:
+    assert gcs._code_of(status, text, is_emulator) == code
 
 
 def test_closing_what_cannot_be_closed_does_no_harm() -> None:

@@ -237,6 +237,37 @@ def test_a_folder_is_no_proof_of_absence() -> None:
     assert not is_absent(IsADirectoryError())
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        of_s3("404", 404),
+        of_s3("", 404),  # botocore, for a page of HTML
+        of_azure(None, 404, azure.ResourceNotFoundError),
+        of_aiohttp(404),
+        caused(OSError("wrapped"), of_aiohttp(404)),
+        azure.ResourceNotFoundError(SECRET),
+        FileNotFoundError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_404_without_a_code_is_no_proof_of_absence_in_a_store_that_has_codes(error: Exception) -> None:
+    """It may be a proxy's. A transaction index that counts as absent shows aborted records."""
+    failure = failure_of(error, "x", has_codes=True)
+    assert isinstance(failure, SegmentNotFound)
+    assert not failure.is_absent
+    assert is_absent(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [of_s3("NoSuchKey", 404), of_s3("NoSuchVersion", 404), of_azure("BlobNotFound", 404, azure.ResourceNotFoundError)],
+)
+def test_the_stores_own_code_proves_absence(error: Exception) -> None:
+    failure = failure_of(error, "x", has_codes=True)
+    assert isinstance(failure, SegmentNotFound)
+    assert failure.is_absent
+
+
 def test_what_a_status_alone_says() -> None:
     found: dict[type[RemoteFetchError], list[int]] = {}
     for status in range(300, 600):

@@ -132,7 +132,7 @@ def _classified(ask: Callable[[], T]) -> T:
     try:
         return ask()
     except FileNotFoundError as error:
-        raise RefusedError(404) from error
+        raise RefusedError(404, "NoSuchKey") from error  # it tells no code
     except exceptions.PermissionDeniedError as error:
         raise RefusedError(403) from error
     except exceptions.UnauthenticatedError as error:

@@ -20,7 +20,7 @@ from fetchers.gcs import GcsFetcher
 from fetchers.s3 import S3Fetcher
 from remote_fetch.errors import RetriableError, SegmentNotFound, StorageDenied, StorageUnavailable
 from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister, SegmentSizer
-from remote_fetch.model import UNKNOWN_SIZE, RemoteLogSegmentId, Uuid
+from remote_fetch.model import UNKNOWN_SIZE, IndexType, RemoteLogSegmentId, Uuid
 from remote_fetch.testing.contract import (
     DenialContract,
     FetcherContract,
@@ -84,6 +84,11 @@ class _Cloud(FetcherContract, ListingContract, StallContract, StatusContract):
 
         with RangeServer(plan=plan) as server:
             yield self.at(server.url)
+
+    def test_a_404_without_the_stores_code_proves_no_absence(self, segments: list[BuiltSegment]) -> None:
+        """It may be a proxy's. A transaction index that counts as absent shows aborted records."""
+        with self.answering(404) as configs, self.opened(configs) as fetcher, pytest.raises(SegmentNotFound):
+            fetcher.fetch_index(segments[0].metadata, IndexType.TRANSACTION)
 
     @pytest.mark.parametrize(
         "kind",

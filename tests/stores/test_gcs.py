@@ -214,8 +214,9 @@ def test_a_404_says_what_is_missing(text: bytes, error: type[Exception]) -> None
                     "remote.storage.options.endpoint_url": f"http://127.0.0.1:{server.server_port}",
                 }
             )
-            with pytest.raises(error):
+            with pytest.raises(error) as caught:
                 fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)
+            assert getattr(caught.value, "is_absent", True)
             fetcher.close()
         finally:
             server.shutdown()
