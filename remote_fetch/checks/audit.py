@@ -227,7 +227,7 @@ class Audit:
         if is_deleted and finding is not None:
             for info in self._book.objects_named(each.name for each in expected):
                 found = replace(finding, object_name=info.name, size_bytes=info.size_bytes)
-                yield _deletable(found, "an object of a deleted topic")
+                yield self._deletable(found, "an object of a deleted topic")
 
     def _judged_objects(self) -> Iterator[Finding]:
         for sized in self._book.wrong_objects():
@@ -296,7 +296,16 @@ class Audit:
             why_not = "the metadata topic has records in a form that this release does not know"
         if why_not is not None:
             return replace(orphaned, text=f"{text}. But {why_not}")
-        return _deletable(orphaned, text)
+        return self._deletable(orphaned, text)
+
+    def _deletable(self, found: Finding, text: str) -> Finding:
+        """The finding of an object that may be deleted, unless its name says otherwise or could be taken for others."""
+        name, why_not = found.object_name or "", None
+        if self._inventory.segment_of(name) != found.segment_id:
+            why_not = "its name is none of the segment"
+        elif not is_one_word(name):
+            why_not = "a list would split its name"
+        return replace(found, text=text if why_not is None else f"{text}. But {why_not}", may_delete=why_not is None)
 
     def _is_there(self, info: ObjectInfo) -> bool:
         """Whether an object is still there. It may have been deleted after it was listed."""
@@ -336,10 +345,3 @@ class Audit:
         if start is None and self._topics[partition.topic] is not None:
             del self._topics[partition.topic]
         return start
-
-
-def _deletable(found: Finding, text: str) -> Finding:
-    """The finding of an object that may be deleted, unless its name could be taken for others in a list."""
-    if found.object_name is not None and is_one_word(found.object_name):
-        return replace(found, text=text, may_delete=True)
-    return replace(found, text=f"{text}. But a list would split its name")

@@ -27,6 +27,7 @@ from remote_fetch.formats.metadata_records import (
     SegmentUpdateRecord,
     parse_metadata_record,
 )
+from remote_fetch.formats.tagged_fields import encode_compact_string
 from remote_fetch.model import (
     LeaderEpoch,
     RemoteLogSegmentId,
@@ -35,7 +36,7 @@ from remote_fetch.model import (
     TopicIdPartition,
     Uuid,
 )
-from remote_fetch.testing.metadata_records import encode_metadata_record
+from remote_fetch.testing.metadata_records import encode_metadata_record, encode_tagged_fields
 from tests.checks.audited import NOW_MS, AuditedTier, Event
 from tests.golden.conftest import AIVEN_SETS, SETS, AivenTier, Tier
 from tools.fuzz_batches import reseal_log
@@ -413,6 +414,20 @@ def test_a_deleted_topic(sound: AuditedTier) -> None:
     files = [path for path in sound.folder.rglob("*.*") if path.parent.name.startswith((f"{TOPIC}-0", f"{TOPIC}-1"))]
     assert names == {str(path.relative_to(sound.folder)) for path in files}
     assert {finding.object_name for finding in found if not finding.may_delete} == {None}
+
+
+def test_a_deleted_topic_whose_metadata_names_an_object_of_another(tmp_path: Path) -> None:
+    """Custom metadata of Aiven's plug-in tells the name of an object. It may lie."""
+    tier = AuditedTier.of(AivenTier("aiven-zstd"), tmp_path / "tier")
+    live, deleted = tier.segment(TOPIC, 2), tier.segment("codecs", 0)
+    key = str(tier.file(live, ".log").relative_to(tier.folder)).removesuffix(".log")
+    names = {1: encode_compact_string(""), 2: encode_compact_string(key)}
+    tier.change(deleted, custom_metadata=encode_tagged_fields(names))
+    tier.topic_ids["codecs"] = Uuid(b"made once again.")
+    of_live = [finding for finding in tier.audit() if finding.object_name is not None and key in finding.object_name]
+    assert len(of_live) == 3
+    assert {(finding.kind, finding.may_delete) for finding in of_live} == {(KIND.DELETED_TOPIC, False)}
+    assert all("its name is none of the segment" in finding.text for finding in of_live)
 
 
 def test_only_what_no_broker_needs_may_be_deleted(sound: AuditedTier) -> None:
