@@ -12,8 +12,8 @@ Rules of the file:
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
@@ -23,8 +23,9 @@ from fetchers._composed import ComposedFetcher
 from fetchers._failures import failure_of
 from fetchers._options import OPTIONS, Timeouts, timeouts_of
 from fetchers._ranges import ContentRange, range_of
+from fetchers._retries import asked_again
 from fetchers._store import FsspecStore
-from remote_fetch.errors import ConfigError, RemoteFetchError, RetriableError, SegmentNotFound, StorageUnavailable
+from remote_fetch.errors import ConfigError, RemoteFetchError, SegmentNotFound, StorageUnavailable
 from remote_fetch.fetch.spi import ObjectInfo, ObjectStore
 from remote_fetch.hosts import shown_url
 from remote_fetch.model import Buffer
@@ -36,8 +37,6 @@ T = TypeVar("T")
 BODY_BYTES = 256 << 10
 """Most bytes of a body that are received at once."""
 
-_PAGE_PAUSES_S = (0.2, 0.4)
-"""The pauses before a page of a listing is asked for again. After the last one the error is raised."""
 _CLOSE_TIMEOUT_S = 1
 
 
@@ -137,7 +136,7 @@ class CloudStore(FsspecStore):
         page: str | None = None
         remembered, pages_since, most_pages = page, 0, 1
         while True:
-            found = self._page(prefix, bucket, key, page)
+            found = asked_again(partial(self._page, prefix, bucket, key, page))
             for folder in found.folders:
                 yield folder[root_chars:].rstrip("/"), {"type": "directory"}
             for info in found.objects:
@@ -153,23 +152,6 @@ class CloudStore(FsspecStore):
                 remembered, pages_since, most_pages = page, 0, 2 * most_pages
 
     def _page(self, prefix: str, bucket: str, key: str, page: str | None) -> Page:
-        """One page of a listing.
-
-        Asks again after a failure that may pass, at most twice: the reader retries reads, and nothing else retries
-        listings. `remote_fetch.deadline.retry` asks until a time is over, which would be many requests to a store that
-        asks for fewer.
-        """
-        pauses_s = iter(_PAGE_PAUSES_S)
-        while True:
-            try:
-                return self._answered_page(prefix, bucket, key, page)
-            except RetriableError:
-                pause_s = next(pauses_s, None)
-                if pause_s is None:
-                    raise
-                time.sleep(pause_s)
-
-    def _answered_page(self, prefix: str, bucket: str, key: str, page: str | None) -> Page:
         """One page of a listing, by one request.
 
         Raises StorageUnavailable for an answer that there is no such listing (404, 410, 412). No store gives it: a

@@ -8,6 +8,7 @@ Rules of the file:
 - Sizes are checked against a limit before memory is allocated.
 - The key prefix is joined to the name without a slash, as in the plug-in.
 - Only a segment with a manifest is listed, because the plug-in writes the manifest last.
+- The manifests of a listing are asked for again after a failure that may pass. Those of a read are the reader's.
 
 Sources: the plug-in's ObjectKeyFactory (names) and SegmentCustomMetadataField with KIP-917 (custom metadata).
 """
@@ -22,6 +23,7 @@ from typing import NamedTuple
 
 import zstandard
 
+from fetchers._retries import asked_again
 from fetchers.layouts.aiven_backends import from_aiven_properties
 from fetchers.layouts.aiven_cache import Known, ManifestCache
 from fetchers.layouts.aiven_keys import KEY_FILE_OPTION, Cipher, KeyRing, key_files
@@ -47,13 +49,7 @@ from remote_fetch.errors import (
 from remote_fetch.fetch.inventory import ExpectedObject
 from remote_fetch.fetch.spi import BrokerStorage, ObjectStore
 from remote_fetch.formats.tagged_fields import read_tagged_fields, read_varlong
-from remote_fetch.model import (
-    Buffer,
-    IndexType,
-    RemoteLogSegmentId,
-    RemoteLogSegmentMetadata,
-    TopicIdPartition,
-)
+from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 
 __all__ = ["AivenLayout"]
 
@@ -329,7 +325,7 @@ class AivenLayout:
         self, store: ObjectStore, name: str, segment: RemoteLogSegmentMetadata
     ) -> RemoteLogSegmentMetadata | None:
         try:
-            manifest = self._manifest(store, name).manifest
+            manifest = asked_again(lambda: self._manifest(store, name)).manifest
         except SegmentNotFound as error:
             return None if error.is_absent else segment  # None: deleted since it was listed
         except (CorruptSegment, UnsupportedFormat):

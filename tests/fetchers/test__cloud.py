@@ -18,7 +18,7 @@ from fsspec.asyn import get_loop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fetchers import _cloud, gcs, s3
+from fetchers import _retries, gcs, s3
 from fetchers._cloud import CloudFetcher, CloudStore, Page, RefusedError, receive, size_of_range
 from fetchers._ranges import range_of
 from fetchers.azure import AzureFetcher
@@ -165,7 +165,7 @@ def test_gcs_renews_credentials_before_it_asks() -> None:
 
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_cloud, "_PAGE_PAUSES_S", (0.001, 0.001))
+    monkeypatch.setattr(_retries, "_PAUSES_S", (0.001, 0.001))
 
 
 def test_a_page_is_tried_three_times(no_pauses: None) -> None:

@@ -15,14 +15,18 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fetchers import _retries
 from fetchers.layouts import aiven_cache
 from fetchers.layouts.aiven import AivenLayout
 from remote_fetch.errors import (
     ConfigError,
     CorruptSegment,
     DecompressionLimit,
+    RemoteFetchError,
     SegmentNotFound,
     StorageDenied,
+    StorageThrottled,
+    StorageUnavailable,
     UnsupportedFormat,
 )
 from remote_fetch.fetch.spi import ObjectInfo
@@ -442,6 +446,31 @@ def test_an_object_that_is_replaced_while_it_is_listed(times: int) -> None:
     (segment,) = opened().list_segments(Replaced(written.objects()), None)
     assert segment.start_offset == 7
     assert len(seen) == 2
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+@pytest.mark.parametrize("error", [StorageThrottled("slow down"), StorageUnavailable("failed")], ids=repr)
+def test_a_manifest_of_a_listing_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, error: RemoteFetchError, times: int
+) -> None:
+    """Its reader retries reads alone, and one SlowDown for one of thousands of manifests is no end of a listing."""
+    monkeypatch.setattr(_retries, "_PAUSES_S", (0.001, 0.001))
+    written, seen = Written(LOG), list[str]()
+
+    class Slow(Store):
+        def get(self, name: str, start: int = 0, end: int = -1) -> bytes:
+            seen.append(name)
+            if len(seen) <= times:
+                raise error
+            return super().get(name, start, end)
+
+    listing = opened().list_segments(Slow(written.objects()), None)
+    if times == 3:
+        with pytest.raises(type(error)):
+            list(listing)
+    else:
+        assert [segment.start_offset for segment in listing] == [7]
+    assert len(seen) == min(times + 1, 3)
 
 
 def test_a_refusal_ends_a_listing() -> None:
