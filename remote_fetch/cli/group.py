@@ -2,7 +2,7 @@
 
 Rules of the file:
 
-- What is printed is committed, and nothing else: an offset is stored after its record has been written.
+- The command commits only the records that it has printed. It stores an offset after it has written the record.
 - librdkafka's properties decide as in kcat: auto.offset.reset, enable.auto.commit and so on, by -X or -F.
 - `-o beginning` and `-o end` are auto.offset.reset. Another start belongs to a read without a group.
 """
