@@ -105,6 +105,12 @@ _CERTIFICATE = _Failure(
     "Check the host in remote.storage.url, the certificate and its authority (CA), and this machine's clock",
 )
 _BROKEN = _Failure(StorageUnavailable, "the store could not be reached, or broke off")
+_DAMAGED = _Failure(
+    StorageUnavailable,
+    "the bytes do not match the checksum that came with them",
+    "If this lasts, the server may send the checksum of the whole object with a part of it: set "
+    'remote.storage.options.config_kwargs={"response_checksum_validation": "when_required"}',
+)
 _FAILED = _Failure(StorageUnavailable, "the store failed")
 
 _CODES: Mapping[str, _Failure] = {
@@ -179,12 +185,12 @@ _TYPES: Mapping[str, _Failure] = {
     "botocore.HTTPClientError": _BROKEN,
     "botocore.ConnectionError": _BROKEN,
     "botocore.IncompleteReadError": _BROKEN,
+    "botocore.FlexibleChecksumError": _DAMAGED,
     "botocore.ResponseParserError": _BROKEN,
     "botocore.ParamValidationError": _INVALID,
     "botocore.NoCredentialsError": _NOBODY,
     "botocore.PartialCredentialsError": _NOBODY,
     "botocore.CredentialRetrievalError": _NOBODY,
-    "botocore.FlexibleChecksumError": _BROKEN,  # of a body, which was damaged on its way
     "botocore.TokenRetrievalError": _NOBODY,
     "botocore.UnauthorizedSSOTokenError": _EXPIRED,
     "azure.ClientAuthenticationError": _NOBODY,

@@ -218,6 +218,7 @@ def hints() -> Iterator[tuple[Exception, str]]:
     yield of_s3("NoSuchBucket", 404), "remote.storage.url"
     yield of_gcs(401), "credentials"
     yield of_s3("InvalidObjectState", 403), "Restore"
+    yield FlexibleChecksumError(error_msg=SECRET), "response_checksum_validation"
 
 
 @pytest.mark.parametrize(("error", "word"), list(hints()), ids=[word for _, word in hints()])
