@@ -27,7 +27,7 @@ from remote_fetch.errors import RemoteFetchError, StorageDenied, StorageThrottle
 from remote_fetch.fetch.budget import Budget
 from remote_fetch.fetch.credentials import Renewal
 from remote_fetch.fetch.deadlines import RetryPolicy
-from remote_fetch.fetch.pool import Call, DaemonPool
+from remote_fetch.fetch.pool import Call, DaemonPool, Turn
 from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentSizer
 from remote_fetch.fetch.window import Window
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
@@ -73,6 +73,10 @@ class Awaited:
     def is_done(self) -> bool:
         """Whether calling the object returns at once."""
         return self._call.is_done
+
+
+def _nothing(size_bytes: int, gets: int = 0) -> None:
+    """As `Budget.charge`, of a call outside of the budget."""
 
 
 class RangeReader:
@@ -163,8 +167,11 @@ class RangeReader:
     def _start(self, request: RangeRequest) -> Call[memoryview]:
         return self._pool.submit(lambda: self._get(request), self._turn(request.size_bytes))
 
-    def _turn(self, size_bytes: int) -> Callable[[], float] | None:
-        return None if self._budget is None else partial(self._budget.reserve, size_bytes)
+    def _turn(self, size_bytes: int) -> Turn | None:
+        budget = self._budget
+        if budget is None:
+            return None
+        return Turn(partial(budget.reserve, size_bytes), partial(budget.give_back, size_bytes))
 
     def _get(self, request: RangeRequest) -> memoryview:
         def once() -> memoryview:
@@ -237,10 +244,12 @@ class RangeReader:
     ) -> T:
         """Make a call with all its attempts. `note` takes the result and the seconds, and returns its bytes.
 
-        `reserved_bytes` were taken from the budget for the first attempt. None: the call is outside of the budget.
+        `reserved_bytes` were taken from the budget for the first attempt. They are given back if the call fails. None:
+        the call is outside of the budget.
         """
         partition = segment.topic_id_partition
-        budget = None if reserved_bytes is None else self._budget
+        charge = _nothing if reserved_bytes is None or self._budget is None else self._budget.charge
+        reserved = reserved_bytes or 0
 
         def measured() -> T:
             began = time.monotonic()
@@ -251,13 +260,11 @@ class RangeReader:
                 raise
             self._window.answered()
             came_bytes = note(result, time.monotonic() - began)
-            if budget is not None and came_bytes != reserved_bytes:
-                budget.charge(came_bytes - (reserved_bytes or 0))
+            charge(came_bytes - reserved)
             return result
 
         def retried(error: RemoteFetchError) -> None:
-            if budget is not None:
-                budget.charge(0, gets=1)
+            charge(0, gets=1)
             self._observer(RangeRetried(partition, error.kind))
 
         def with_credentials() -> T:
@@ -272,8 +279,10 @@ class RangeReader:
 
         try:
             return self._policy.call(with_credentials, on_retry=retried, closed=self._closed)
-        except RemoteFetchError as error:
-            error.at(topic=partition.topic, partition=partition.partition)
+        except BaseException as error:
+            charge(-reserved)
+            if isinstance(error, RemoteFetchError):
+                error.at(topic=partition.topic, partition=partition.partition)
             raise
 
     def close(self) -> int:

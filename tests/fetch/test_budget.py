@@ -154,6 +154,38 @@ def test_a_range_that_is_shorter_gives_the_rest_back() -> None:
     open_reader.close()
 
 
+def test_a_get_that_fails_gives_its_bytes_back() -> None:
+    """None of them came. The next GET does not wait for them."""
+    budget = Budget(SIZE, None, clock=lambda: 0.0)
+    open_reader = reader(Store(failures=10**6), budget, timeout_ms=20)
+    for request in requests(3):
+        with pytest.raises(StorageThrottled):
+            open_reader.read(request)
+    open_reader.close()
+    assert budget.reserve(0) == 0
+
+
+def test_a_get_that_is_cancelled_before_its_turn_gives_it_back() -> None:
+    """As after a seek: what was read ahead is not asked for, and the next range does not wait for its turn."""
+    now_s, taken = time.monotonic(), threading.Semaphore(0)
+
+    class Noting(Budget):
+        def reserve(self, size_bytes: int) -> float:
+            start_s = super().reserve(size_bytes)
+            taken.release()
+            return start_s
+
+    budget = Noting(1, 1, clock=lambda: now_s)  # a range takes more than a week
+    open_reader = reader(Store(), budget)
+    ranges = open_reader.read_ahead(requests(4))
+    next(ranges)
+    for _ in range(4):
+        assert taken.acquire(timeout=30)
+    ranges.close()
+    assert budget.reserve(0) == pytest.approx(now_s + SIZE)  # of the range that the generator has yielded
+    open_reader.close()
+
+
 @pytest.mark.parametrize("end", ["close", "generator"])
 def test_a_wait_for_the_budget_can_be_ended(end: str) -> None:
     store = Store()
