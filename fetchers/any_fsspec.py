@@ -3,25 +3,31 @@
 Rules of the file:
 
 - Nothing here is for one store, except for hints about what is not installed.
+- Libraries have exceptions of their own for what can happen to a connection (paramiko's SSHException), and no table has
+  them all. One that is in no table is a failure of the store. One of Python's own is a mistake, and is passed on.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import fsspec
 
 from fetchers._composed import ComposedFetcher
 from fetchers._store import FsspecStore
-from remote_fetch.errors import ConfigError, MissingExtra, StorageUnavailable
+from remote_fetch.errors import ConfigError, MissingExtra, RemoteFetchError, StorageUnavailable
+from remote_fetch.hosts import shown_url
 from remote_fetch.model import Buffer
 
 __all__ = ["FsspecFetcher", "WholeObjects"]
 
+T = TypeVar("T")
+
 _NO_LIBRARY = re.compile(r"Unable to load (lib\w+)")
 """The words of pyarrow's HDFS, which begin an OSError without a number. The rest of it are the paths of its search."""
+_URL = "remote.storage.url"
 _OF_HADOOP = "Install Java and Hadoop's client, and set JAVA_HOME, HADOOP_HOME (or ARROW_LIBHDFS_DIR) and CLASSPATH"
 
 
@@ -45,6 +51,10 @@ class WholeObjects(FsspecStore):
                 raise StorageUnavailable(f"{len(data)} bytes came of an object of {size_bytes}")
         return data
 
+    def _mapped(self, name: str, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        inner = super()._mapped
+        return _of_library(name, lambda: inner(name, call, *args, **kwargs))
+
 
 class FsspecFetcher(ComposedFetcher):
     """The fetcher `fsspec`: the scheme of `remote.storage.url` names the filesystem.
@@ -57,19 +67,34 @@ class FsspecFetcher(ComposedFetcher):
 
     def configure(self, configs: Mapping[str, str]) -> None:
         """As `ComposedFetcher.configure`."""
-        scheme, found, _ = configs.get("remote.storage.url", "").partition("://")
+        scheme, found, _ = configs.get(_URL, "").partition("://")
         if found and scheme not in (*fsspec.available_protocols(), *fsspec.registry):
-            raise ConfigError(f"fsspec knows no filesystem {scheme!r}", key="remote.storage.url")
+            raise ConfigError(f"fsspec knows no filesystem {scheme!r}", key=_URL)
         self.protocol = scheme if found else "file"
         super().configure(configs)
 
     def open_filesystem(self, configs: Mapping[str, str]) -> Any:
         """As `ComposedFetcher.open_filesystem`. Raises MissingExtra also for a native library, as HDFS needs."""
         try:
-            return super().open_filesystem(configs)
+            inner = super().open_filesystem
+            return _of_library(shown_url(configs[_URL]), lambda: inner(configs))
         except StorageUnavailable as error:
             library = _NO_LIBRARY.match(str(error.__cause__))
             if library is None:
                 raise
             hint = _OF_HADOOP if library[1] in ("libjvm", "libhdfs") else None
             raise MissingExtra(f"{self.protocol}:// cannot be read: {library[0]}", hint=hint) from error
+
+
+def _of_library(name: str, call: Callable[[], T]) -> T:
+    """The result of a call. Raises StorageUnavailable about the object `name` for an exception of a library."""
+    try:
+        return call()
+    except RemoteFetchError:
+        raise
+    except Exception as error:
+        kind = type(error)
+        if kind.__module__ == "builtins":
+            raise
+        text = f"the filesystem failed ({kind.__module__.partition('.')[0]}.{kind.__qualname__})"
+        raise StorageUnavailable(text, object_name=name) from error

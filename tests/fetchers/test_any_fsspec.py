@@ -236,3 +236,45 @@ def test_a_library_of_the_machine_that_is_missing(
     assert says in str(caught.value)
     assert "dlopen" not in str(caught.value)
     assert (hint or "") in (caught.value.hint or "")
+
+
+class SSHException(Exception):
+    """As paramiko's: an exception of a library, which no table has."""
+
+
+class Dropping(AbstractFileSystem):  # type: ignore[misc]
+    """A filesystem that fails with `error`: when it is made, or in each call."""
+
+    error: ClassVar[Exception] = SSHException("s3cret: server connection dropped")
+
+    def __init__(self, *, fails_at_once: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        if fails_at_once:
+            raise self.error
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+        raise self.error
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> list[dict[str, Any]]:
+        raise self.error
+
+
+def test_an_exception_of_a_library_is_a_failure_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked again, and then the broker is, as for a connection that broke off."""
+    monkeypatch.setitem(_registry, "sftp", Dropping)
+    store = opened("sftp://host/x").opened_store()
+    for fails in (
+        lambda: store.get("a", 0, 5),
+        lambda: list(store.list()),
+        lambda: opened("sftp://host/x", fails_at_once="true"),
+    ):
+        with pytest.raises(StorageUnavailable, match=r"SSHException\)") as caught:
+            fails()
+        assert "s3cret" not in str(caught.value)
+        assert caught.value.__cause__ is Dropping.error
+
+
+def test_an_exception_of_pythons_own_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Dropping, "error", AttributeError("no such name"))
+    with pytest.raises(AttributeError):
+        WholeObjects(Dropping(skip_instance_cache=True), "x").get("a")
