@@ -129,16 +129,32 @@ class CloudStore(FsspecStore):
         """As `FsspecStore.kind`. "bare" if no object is stored below the root, because a cloud has no empty folders."""
         return "bare" if next(self._entries(""), None) is None else "folder"
 
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """As `ObjectStore.list`. A name may have empty parts (`a//b`, `/a`), as keys have, and many of them."""
+        listings = [self._entries(prefix)]
+        while listings:
+            name, info = next(listings[-1], ("", None))
+            if info is None:
+                listings.pop()
+            elif info["type"] == "directory":
+                listings.append(self._below(f"{name}/"))
+            else:
+                yield ObjectInfo(name, int(info["size"] or 0))
+
     def _entries(self, prefix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        below = f"{self._root}/{prefix}/" if prefix else f"{self._root}/"
+        return self._below(f"{prefix}/" if prefix else "")
+
+    def _below(self, prefix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """The names right below a prefix, which ends with `/` unless it is empty. A folder's has no `/` at its end."""
+        below = f"{self._root}/{prefix}"
         bucket, _, key = below.partition("/")
         root_chars = len(f"{self._root}/") - len(f"{bucket}/")
         page: str | None = None
         remembered, pages_since, most_pages = page, 0, 1
         while True:
-            found = asked_again(partial(self._page, prefix, bucket, key, page))
+            found = asked_again(partial(self._page, prefix.removesuffix("/"), bucket, key, page))
             for folder in found.folders:
-                yield folder[root_chars:].rstrip("/"), {"type": "directory"}
+                yield folder[root_chars:].removesuffix("/"), {"type": "directory"}
             for info in found.objects:
                 if info.name != key:  # some tools leave an empty object that stands for the folder
                     yield info.name[root_chars:], {"type": "file", "size": info.size_bytes}

@@ -126,6 +126,35 @@ def test_a_listing_of_two_pages(root: str, at: str) -> None:
     assert bytes(store.get("name", 2, 30)) == f"b {at}name 2 30".encode()
 
 
+class Keys(Store):
+    """Lists right below a prefix what its keys have there."""
+
+    def __init__(self, root: str, keys: list[str]) -> None:
+        super().__init__(root, [])
+        self._keys = keys
+
+    async def list_page(self, bucket: str, prefix: str, page: str | None) -> Page:
+        assert (bucket, prefix, page) not in self.asked, "the listing goes into itself"
+        self.asked.append((bucket, prefix, page))
+        rests = [key.removeprefix(prefix) for key in self._keys if key.startswith(prefix)]
+        folders = dict.fromkeys(f"{prefix}{rest.partition('/')[0]}/" for rest in rests if "/" in rest)
+        return Page(tuple(folders), tuple(ObjectInfo(prefix + rest, 5) for rest in rests if "/" not in rest), None)
+
+
+@pytest.mark.parametrize("root", ["b", "b/tier"])
+def test_keys_with_empty_parts_are_listed(root: str) -> None:
+    """Each `/` of a key ends a folder, also one without a name. One listing for each folder is enough."""
+    names = ["/a", "//b", "c//d", "c/e", "f///g/h", "i/" * 2000 + "j"]
+    at = f"{root.partition('/')[2]}/" if "/" in root else ""
+    store = Keys(root, [at + name for name in names])
+    assert sorted(info.name for info in store.list()) == sorted(names)
+    store.asked = []
+    assert list(store.list("c")) == [ObjectInfo("c//d", 5), ObjectInfo("c/e", 5)]
+    store.asked = []
+    assert list(store.folders("c")) == [""]
+    assert set(store.folders()) == {"", "c", "f", "i"}
+
+
 def test_each_request_is_prepared_in_the_thread_that_asks() -> None:
     """The loop serves all threads: credentials that are renewed there would hold up every read of the process."""
     prepared: list[threading.Thread] = []
