@@ -38,6 +38,8 @@ _ERROR_BYTES = 4096
 """The part of a refusal's text that is examined."""
 _ABSENT = (b"No such object", b'"notFound"', b"NoSuchKey")
 """The store's words for an object that is not there: for a read, in JSON, in XML."""
+_TOO_MANY = (b'"rateLimitExceeded"', b'"userRateLimitExceeded"')
+"""The reasons in JSON by which a 403 asks for fewer requests, as 429 does."""
 
 
 def page_of(found: Any) -> Page:
@@ -165,6 +167,8 @@ async def _connector(certificate: ssl.SSLContext) -> Any:
 
 def _code_of(status: int, text: bytes, is_emulator: bool) -> str | None:
     """S3's code for what a refusal says in JSON, XML or a sentence. None: nothing, or it is not the store's text."""
+    if status == 403 and any(reason in text for reason in _TOO_MANY):
+        return "SlowDown"
     if status != 404:
         return None
     if b"bucket does not exist" in text:

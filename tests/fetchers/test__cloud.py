@@ -335,6 +335,10 @@ def test_a_missing_object(code: str | None, is_absent: bool) -> None:
         (404, b"Not Found\n", False, None),
         (404, b"Not Found\n", True, "NoSuchKey"),
         (500, b"No such object: tier/a.log", True, None),
+        (403, b'{"error": {"errors": [{"reason": "rateLimitExceeded"}]}}', False, "SlowDown"),
+        (403, b'{"error": {"errors": [{"reason":"userRateLimitExceeded"}]}}', False, "SlowDown"),
+        (403, b'{"error": {"errors": [{"reason": "forbidden"}]}}', False, None),
+        (403, b"No access to tier/rateLimitExceeded.log", False, None),
     ],
 )
 def test_what_a_refusal_of_gcs_says(status: int, text: bytes, is_emulator: bool, code: str | None) -> None:
