@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from remote_fetch.config_client import check_utf8
+from remote_fetch.config_client import check_utf8, of_librdkafka
 from remote_fetch.errors import ConfigError
 from remote_fetch.file_errors import file_fault
 from remote_fetch.model import TopicIdPartition, Uuid
@@ -137,7 +137,7 @@ def add_range_options(
 
 
 def config_from(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The configuration of the common options. Raises ConfigError."""
+    """The configuration of the common options, with one name for each key. Raises ConfigError."""
     config: dict[str, Any] = {}
     if arguments.file:
         try:
@@ -146,6 +146,7 @@ def config_from(arguments: argparse.Namespace) -> dict[str, Any]:
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"-F {arguments.file}: {file_fault(error)}") from error
     config.update(_pairs(arguments.properties, lambda number: f"-X, number {number}"))
+    config = of_librdkafka(config)  # before the options, which win over any name of a key
     own = {"remote.storage.url": arguments.url, "remote.storage.layout": arguments.layout}
     own["remote.storage.broker.properties"] = arguments.broker_properties
     own["bootstrap.servers"] = arguments.brokers

@@ -22,7 +22,7 @@ from remote_fetch.cli.bounds import isolation_of
 from remote_fetch.cli.options import Once, about, add_common_options, add_json_option, config_from, pairs_from
 from remote_fetch.cli.output import print_report
 from remote_fetch.cli.progress import Progress
-from remote_fetch.config_client import check_utf8
+from remote_fetch.config_client import check_utf8, of_librdkafka
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import TOPIC_NAME_RULE, TopicIdPartition, Uuid, is_topic_name
 from remote_fetch.prepare.job import planned_read
@@ -53,7 +53,7 @@ def add_target_options(parser: argparse.ArgumentParser, *, to_help: str, topic_h
 
 def target_from(arguments: argparse.Namespace, brokers: str | None, topic: str) -> Target:
     """The target that the options name. Raises ConfigError."""
-    properties = dict(pairs_from(arguments.to_property, "--to-property"))
+    properties = of_librdkafka(pairs_from(arguments.to_property, "--to-property"))
     if not is_topic_name(topic):
         raise ConfigError(f"{topic!r} is not a topic name: {TOPIC_NAME_RULE}", key="--to-topic")
     if brokers is not None:

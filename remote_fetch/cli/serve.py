@@ -16,6 +16,7 @@ from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any
 
 from remote_fetch.cli.options import about, add_common_options, config_from, pairs_from
+from remote_fetch.config_client import of_librdkafka
 from remote_fetch.errors import ConfigError, MissingExtra
 from remote_fetch.session.session import Session
 
@@ -107,7 +108,8 @@ def _run(arguments: argparse.Namespace) -> int:
             raise ConfigError(
                 "the service needs brokers, which say who may read what", key="bootstrap.servers", hint="Set -b"
             )
-        properties = {**session.config.librdkafka, **pairs_from(arguments.client_properties, "--client-property")}
+        of_clients = of_librdkafka(pairs_from(arguments.client_properties, "--client-property"))
+        properties = {**session.config.librdkafka, **of_clients}
         settings = _settings(arguments, properties)
         server.check_exposure(settings, insecure=arguments.insecure)
         service = app.Service(session, settings, app.ask_through(properties, settings))

@@ -57,6 +57,17 @@ def test_options_win_over_x_and_x_over_the_file(tmp_path: Path) -> None:
     assert config_from(arguments) == {"remote.storage.url": "own", "client.id": "of-x", "client.rack": "of-file"}
 
 
+def test_brokers_under_librdkafkas_other_name(tmp_path: Path) -> None:
+    """The last one counts, whatever its name, and `-b` wins over each."""
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=of-file\n", encoding="utf-8")
+    given = "-F", str(file), "-X", "metadata.broker.list=of-x"
+    assert config_from(parsed(*given)) == {"bootstrap.servers": "of-x"}
+    assert config_from(parsed(*given, "-b", "own")) == {"bootstrap.servers": "own"}
+    target = argparse.Namespace(to_property=["metadata.broker.list=of-x"])
+    assert target_from(target, None, "t").properties["bootstrap.servers"] == "of-x"
+
+
 @pytest.mark.parametrize("line", [SECRET, f"={SECRET}", f"  = {SECRET}", f"sasl.password:{SECRET}"])
 def test_a_line_that_is_no_pair_is_named_but_not_shown(tmp_path: Path, line: str) -> None:
     file = tmp_path / "client.properties"
