@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from remote_fetch.errors import ConfigError, OffsetOutOfRange
+from remote_fetch.errors import ConfigError, OffsetOutOfRange, Unlocatable
 from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.observe import Notice, Observer, ignore
 from remote_fetch.prepare.arguments import bounds_by_partition, choose_partitions, parse_log_starts, parse_numbers
@@ -99,13 +99,26 @@ class _Reads:
 
     def _planned(self, opened: OpenPartition) -> tuple[PartitionPlan, int]:
         number = opened.partition.partition
-        if self._is_tier and opened.unread is not None:
-            self._session.locator.timeline(opened.partition)  # its error ends the export: the end is unknown
+        if self._is_tier:
+            self._check_tier(opened)
         end = opened.clip(max(opened.stable_stop, opened.first_offset)) if self._is_tier else self._ends[number]
         at = self._held.get(number)
         first, stop = self._first_read(opened, number, end) if at is None else self._next_read(opened, at, end)
         say_end(self._session.observe, opened, stop)
         return self._planner.outline(opened, first, stop), first
+
+    def _check_tier(self, opened: OpenPartition) -> None:
+        """Raise an error if the end of the tier is unknown: to the plan, the tier would be empty."""
+        if opened.unread is not None:
+            self._session.locator.timeline(opened.partition)  # raises the error that `unread` is for
+        reason = self._session.unlocated
+        if reason is not None:
+            raise Unlocatable(
+                f"end='tier': segments cannot be located ({reason}), so the end of the tier is unknown",
+                topic=opened.partition.topic,
+                hint="A warning before this error tells why. To read through the brokers, ask for end='latest' "
+                "(--end latest)",
+            )
 
     def _first_read(self, opened: OpenPartition, number: int, end: Bound) -> tuple[int, int]:
         start = self._starts[number]

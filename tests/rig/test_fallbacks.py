@@ -32,6 +32,7 @@ from remote_fetch.errors import (
     StorageThrottled,
     StorageTimeout,
     StorageUnavailable,
+    Unlocatable,
     UnsupportedFormat,
 )
 from remote_fetch.fetch.registry import load_fetcher
@@ -277,6 +278,24 @@ def test_a_store_that_cannot_be_listed_ends_what_asks_for_the_tier(
     for command in ("ls", "bounds"):
         assert main([command, "-t", topic, *options]) == 1
         assert "the store could not be reached" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "cause"),
+    [({"remote.locator.topic": "no-such-topic"}, "unlocatable"), ({"remote.storage.url": None}, "not-configured")],
+    ids=["no metadata", "no store"],
+)
+def test_an_export_to_the_end_of_a_tier_that_nothing_tells(
+    rig_43: Rig, tiered: Callable[[Rig], str], tmp_path: Path, more: dict[str, Any], cause: str
+) -> None:
+    """The tier is not empty, and an export that wrote nothing would say so."""
+    topic, config = tiered(rig_43), {**config_of(rig_43), **more}
+    config = {name: value for name, value in config.items() if value is not None}
+    with pytest.raises(Unlocatable, match=rf"end='tier': segments cannot be located \({cause}\)"):
+        export_topic(topic, to=str(tmp_path / "tier"), config=config)
+    assert list(tmp_path.iterdir()) == []
+    done = export_topic(topic, to=str(tmp_path / "latest"), end="latest", config=config)
+    assert done.rows == len(topics.broker_records(rig_43, topic, 0, "read_committed"))
 
 
 @pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)
