@@ -6,6 +6,7 @@ Rules of the file:
 - A body that breaks off is not used. One deadline bounds the answer, its headers too.
 - A redirect may not change the scheme. The configured headers go only to the configured host.
 - The query of a URL may be a signature, and is in no message.
+- A store behind the server may say by a code what it refuses: S3 and Google in XML, Azure in a header.
 - HTTP cannot list objects.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
@@ -51,6 +53,9 @@ _PIECE_BYTES = 256 << 10
 _MAX_WHOLE_BYTES = 1 << 31
 """Most bytes of an object that is read to its end: no segment of a broker has more. Readers always give an end."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_ERROR_BYTES = 4096
+"""The part of a refusal's body that is examined."""
+_CODE = re.compile(rb"<Code>([A-Za-z]{1,64})</Code>")
 
 
 class HttpFetcher(ComposedFetcher):
@@ -83,13 +88,13 @@ class HttpFetcher(ComposedFetcher):
 
 
 def open_urls(options: Mapping[str, Any], timeouts: Timeouts) -> HttpStore:
-    """A store without a root, for `get_url`. `options` are those of HttpFetcher without headers.
+    """A store without a root, for `get_url` of URLs that stores with codes sign, such as S3.
 
-    Raises ConfigError, MissingExtra.
+    `options` are those of HttpFetcher without headers. Raises ConfigError, MissingExtra.
     """
     given = dict(options)
     hosts = _redirect_hosts(given)
-    return HttpStore("", _connections(given), {}, timeouts, hosts)
+    return HttpStore("", _connections(given), {}, timeouts, hosts, has_codes=True)
 
 
 def _redirect_hosts(options: dict[str, Any]) -> frozenset[str]:
@@ -137,7 +142,7 @@ class _Range(NamedTuple):
 
 
 class HttpStore:
-    """As `ObjectStore`. One request for one range, and one for each redirect."""
+    """As `ObjectStore`. One request for one range, and one for each redirect. `has_codes` is that of `failure_of`."""
 
     def __init__(
         self,
@@ -147,6 +152,8 @@ class HttpStore:
         timeouts: Timeouts,
         redirect_hosts: frozenset[str] = frozenset(),
         identities: Identities | None = None,
+        *,
+        has_codes: bool = False,
     ) -> None:
         self._base = urlsplit(url)
         self._connections = connections
@@ -154,6 +161,7 @@ class HttpStore:
         self._timeouts = timeouts
         self._redirect_hosts = redirect_hosts
         self._identities = Identities() if identities is None else identities
+        self._has_codes = has_codes
 
     def get(self, name: str, start: int = 0, end: int = -1) -> Buffer:
         """As `ObjectStore.get`."""
@@ -198,7 +206,7 @@ class HttpStore:
             error.at(object_name=name)
             raise
         except Exception as error:
-            failure = failure_of(error, name)
+            failure = failure_of(error, name, has_codes=self._has_codes)
             if failure is None and isinstance(error, _Refused):
                 failure = StorageUnavailable(f"the server answered with {error}", object_name=name)
             if failure is None:
@@ -289,11 +297,23 @@ def _no_listing() -> Unlocatable:
 
 
 class _Refused(Exception):
-    """An answer that is no data, by its status."""
+    """An answer that is no data, by its status, and by the store's code if it has one."""
 
-    def __init__(self, status: int) -> None:
-        super().__init__(f"status {status}")
-        self.status = status
+    def __init__(self, response: urllib3.BaseHTTPResponse) -> None:
+        super().__init__(f"status {response.status}")
+        self.status = response.status
+        self.error_code = _code_of(response)
+
+
+def _code_of(response: urllib3.BaseHTTPResponse) -> str | None:
+    code = response.headers.get("x-ms-error-code")
+    if code is not None:
+        return code
+    text = b""
+    with suppress(Exception):  # a body that does not come says nothing
+        text = response.read(_ERROR_BYTES)
+    found = _CODE.search(text)
+    return None if found is None else found[1].decode()
 
 
 def _without_url(error: Exception) -> Exception:
@@ -308,7 +328,7 @@ def _body_of(response: urllib3.BaseHTTPResponse, wanted: _Range) -> Buffer:
         _check_end(response, wanted)
         return b""
     if response.status != 200:
-        raise _Refused(response.status)
+        raise _Refused(response)
     if wanted.start > 0 or wanted.end >= 0:
         raise _wrong_range("the server sent the whole object for a range")
     return _read(response, None, wanted.deadline)
@@ -341,7 +361,7 @@ def _check_end(response: urllib3.BaseHTTPResponse, wanted: _Range) -> None:
 def _size_of(response: urllib3.BaseHTTPResponse, wanted: _Range) -> int | None:
     """The size of the object that the answer has a byte of; None if the server does not tell it."""
     if response.status not in (200, 206, 416):
-        raise _Refused(response.status)
+        raise _Refused(response)
     if response.status == 200:
         length = response.headers.get("Content-Length", "")
         return int(length) if re.fullmatch(r"[0-9]{1,19}", length) else None

@@ -8,7 +8,7 @@ Rules of the file:
 - URLs are secrets. They are in no error, no log and no repr.
 - The service refuses access to what it does not name. So an object that has no URL is StorageDenied and never counts
   as absent: a layout that reads a missing transaction index as "there is none" would show aborted records. Absent is
-  an object whose URL the store answers with 404: then the layout decides, as in a bucket. A segment that the service
+  an object of which the store says so by its code: then the layout decides, as in a bucket. A segment that the service
   does not know is SegmentNotFound before the layout is asked, so that no index of it counts as absent either.
 - A URL that was refused is asked for once more, and read once more. The second refusal is the answer.
 """

@@ -19,6 +19,7 @@ from remote_fetch.errors import (
     SegmentNotFound,
     StorageConnectTimeout,
     StorageDenied,
+    StorageThrottled,
     StorageTimeout,
     StorageUnavailable,
     Unlocatable,
@@ -290,6 +291,20 @@ class TestSizes:
     def test_other_answers(self, server: RangeServer, kind: FaultKind, size_bytes: int | None) -> None:
         server.plan = lambda asked: Fault(kind)
         assert opened(server).size(METADATA) == size_bytes
+
+    @pytest.mark.parametrize("status", [404, 403])
+    @pytest.mark.parametrize(
+        ("code", "error"),
+        [("NoSuchKey", SegmentNotFound), ("NoSuchBucket", StorageDenied), ("SlowDown", StorageThrottled)],
+    )
+    def test_a_store_behind_it_says_by_a_code_what_it_refuses(
+        self, server: RangeServer, status: int, code: str, error: type[RemoteFetchError]
+    ) -> None:
+        for answer in (Fault(FaultKind.STATUS, status, body=f"<Error><Code>{code}</Code></Error>".encode()),
+                       Fault(FaultKind.STATUS, status, code=code)):  # fmt: skip
+            server.plan = lambda asked, answer=answer: answer  # type: ignore[misc]
+            with pytest.raises(error):
+                opened(server).size(METADATA)
 
     @pytest.mark.parametrize(("status", "error"), [(403, StorageDenied), (404, SegmentNotFound)])
     def test_a_refusal(self, server: RangeServer, status: int, error: type[RemoteFetchError]) -> None:

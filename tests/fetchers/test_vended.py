@@ -37,6 +37,8 @@ from tests.cases import each_of
 from tests.fetchers.vending import Locate, Source, at, opened
 from tests.stores.range_server import Fault, FaultKind, RangeServer, stalled_connect
 
+NO_KEY = b'<?xml version="1.0"?><Error><Code>NoSuchKey</Code><Message>none</Message></Error>'
+"""As S3 and Google say in XML that there is no such object."""
 SECRET = "s3cret-signature"
 SEGMENTS = contract_segments()
 SEGMENT = SEGMENTS[0]
@@ -49,7 +51,7 @@ class TestContract(FetcherContract, DenialContract, StatusContract, StallContrac
 
     @pytest.fixture(autouse=True)
     def medium(self) -> Iterator[None]:
-        with RangeServer(signature=SECRET) as server:
+        with RangeServer(signature=SECRET, missing=NO_KEY) as server:
             self.server = server
             self.base = server.url
             yield
@@ -89,7 +91,7 @@ class TestContract(FetcherContract, DenialContract, StatusContract, StallContrac
 
 @pytest.fixture
 def server() -> Iterator[RangeServer]:
-    with RangeServer(signature=SECRET) as running:
+    with RangeServer(signature=SECRET, missing=NO_KEY) as running:
         for segment in SEGMENTS:
             running.files.update(kafka_local_files(segment))
         yield running
@@ -233,6 +235,29 @@ def test_what_the_store_does_not_have_is_for_the_layout_to_judge(server: RangeSe
     assert fetcher.fetch_index(without.metadata, IndexType.TRANSACTION) is None
     gone = replace(METADATA, segment_id=RemoteLogSegmentId(METADATA.topic_id_partition, Uuid(b"not in the store")))
     assert isinstance(failure(fetcher, gone), SegmentNotFound)
+    fetcher.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (b"", SegmentNotFound),
+        (b"<html>Not Found: NoSuchKey</html>", SegmentNotFound),
+        (b"x" * 5000 + NO_KEY, SegmentNotFound),
+        (NO_KEY.replace(b"NoSuchKey", b"NoSuchBucket"), StorageDenied),
+    ],
+    ids=["empty", "a proxy's", "too late", "no bucket"],
+)
+def test_a_404_without_the_stores_code_proves_no_absence(
+    server: RangeServer, answer: bytes, error: type[RemoteFetchError]
+) -> None:
+    """All stores that sign URLs have codes. A proxy before them has none."""
+    server.missing = answer
+    without = next(segment for segment in SEGMENTS if segment.transaction_index is None)
+    fetcher = opened(source_of(server))
+    with pytest.raises(error) as caught:
+        fetcher.fetch_index(without.metadata, IndexType.TRANSACTION)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
     fetcher.close()
 
 

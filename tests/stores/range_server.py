@@ -67,12 +67,14 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault. `status`, `retry_after` (seconds) and `location` are for the kinds that have them."""
+    """One fault. The other fields are for the kinds that have them: `retry_after` in seconds, `code` as Azure's."""
 
     kind: FaultKind
     status: int = 503
     retry_after: int | None = None
     location: str = ""
+    body: bytes = b""
+    code: str = ""
 
 
 class Asked(NamedTuple):
@@ -103,6 +105,8 @@ class RangeServer:
     files: dict[str, bytes] = field(default_factory=dict)
     plan: Plan = lambda asked: None
     signature: str | None = None
+    missing: bytes = b""
+    """The body of the answer for an object that is not there."""
     wanted_headers: Mapping[str, str] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
     etags: dict[str, str] = field(default_factory=dict)
@@ -199,7 +203,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         fault = owner.plan(asked)
         answer = _answer(owner.files.get(asked.name), match is not None, start, end)
-        if fault is None:
+        if fault is None and answer.status == 404:
+            self._send(404, owner.missing, {})
+        elif fault is None:
             self._send_range(answer)
         else:
             self._misbehave(fault, answer, asked)
@@ -210,7 +216,8 @@ class _Handler(BaseHTTPRequestHandler):
         match fault.kind:
             case FaultKind.STATUS:
                 more = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
-                self._send(fault.status, b"", more)
+                more |= {"x-ms-error-code": fault.code} if fault.code else {}
+                self._send(fault.status, fault.body, more)
             case FaultKind.REDIRECT:
                 self._send(302, b"", {"Location": fault.location})
             case FaultKind.STALL_ANSWER:
