@@ -12,6 +12,7 @@ Rules of the file:
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -325,7 +326,8 @@ class Config:
                     values[name] = KEYS[name].parse(value)
                     given.add(name)
                 elif family is not None:
-                    families[family][name.removeprefix(family)] = value if family == _CLIENT_PREFIX else str(value)
+                    is_clients = family == _CLIENT_PREFIX
+                    families[family][name.removeprefix(family)] = value if is_clients else _option(name, value)
             else:
                 _refuse_misspelling(name)
                 librdkafka[name] = value
@@ -357,6 +359,17 @@ class Config:
         configs.update({f"remote.storage.options.{name}": value for name, value in self.options.items()})
         configs.update({f"remote.storage.layout.{name}": value for name, value in self.layout.items()})
         return configs
+
+
+def _option(name: str, value: object) -> str:
+    """An option as text: JSON for an object or an array. Raises ConfigError, which shows no value."""
+    if not isinstance(value, (dict, list)):
+        return str(value)
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        what = "JSON has only texts, numbers, booleans, null, arrays and objects"
+        raise ConfigError(f"{name}: a value in it cannot be JSON", key=name, hint=what) from None
 
 
 def _as_text(value: str | int | bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from typing import Any
 
@@ -136,6 +137,16 @@ def test_options_keep_the_rest_of_their_name() -> None:
     config = Config.parse({f"{OPTIONS}client.secret_key": 5, "group.id": "g"})
     assert dict(config.options) == {"client.secret_key": "5"}
     assert dict(config.librdkafka) == {"group.id": "g"}
+
+
+def test_objects_and_arrays_become_json() -> None:
+    """A user of Python writes a dict where the command line has JSON."""
+    kwargs = {"region_name": "eu-west-1", "verify": True, "hosts": ["a"]}
+    options = Config.parse({"remote.storage.options.client_kwargs": kwargs}).options
+    assert json.loads(options["client_kwargs"]) == kwargs
+    with pytest.raises(ConfigError, match="client_kwargs: a value in it cannot be JSON") as caught:
+        Config.parse({"remote.storage.options.client_kwargs": {"password": b"hunter2"}})
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

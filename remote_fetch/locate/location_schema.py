@@ -135,7 +135,7 @@ class LocationSchema:
         """Parse the bytes of a schema file. Raises ConfigError, whose text names the file by `name`."""
         try:
             given = json.loads(data.decode("utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _wrong(f"{name} is not JSON: {error}") from error
         if not isinstance(given, dict):
             raise _wrong(f"{name} is not a JSON object")
@@ -183,9 +183,9 @@ def _field(entry: object, message: Message, where: str) -> SchemaField:
     role, struct, name = entry["role"], entry["struct"], entry["name"]
     tag, after = entry.get("tag"), entry.get("after")
     roles = _REQUIRED[message] | _OPTIONAL[message]
-    if role not in roles:
+    if not isinstance(role, str) or role not in roles:
         raise _wrong(f"{where}: role {role!r}: choose one of {', '.join(sorted(roles))}")
-    if struct not in _STRUCTS[message]:
+    if not isinstance(struct, str) or struct not in _STRUCTS[message]:
         raise _wrong(f"{where}: struct {struct!r}: choose one of {', '.join(sorted(_STRUCTS[message]))}")
     if not isinstance(name, str) or not name.isidentifier():
         raise _wrong(f"{where}: name {name!r} is not a field's name")

@@ -95,6 +95,8 @@ def test_tagged_fields_and_positions() -> None:
         (lambda given: given["response"].append(5), "response[5]: a field has role, struct and name"),
         (lambda given: given["request"][0].update(role="segment_id"), "request[0]: role 'segment_id': choose one of"),
         (lambda given: given["request"][0].update(struct="PartitionData"), "struct 'PartitionData': choose one of"),
+        (lambda given: given["request"][0].update(role=[]), "request[0]: role []: choose one of"),
+        (lambda given: given["request"][0].update(struct={}), "request[0]: struct {}: choose one of"),
         (lambda given: given["request"][0].update(name="no name"), "name 'no name' is not a field's name"),
         (lambda given: given["request"][0].update(tag=-1), "tag -1 is not a number from 0 on"),
         (lambda given: given["request"][0].update(after="Partition"), "for a field without tag"),
@@ -129,7 +131,10 @@ def test_files(tmp_path: Path) -> None:
     file = tmp_path / "schema.json"
     with pytest.raises(ConfigError, match="No such file"):
         load_schema(str(file))
-    for data, message in ((b"{", "is not JSON"), (b"\xff", "is not JSON"), (b"[]", "is not a JSON object")):
+    nested = b"[" * 30_000 + b"]" * 30_000
+    for data, message in (
+        (b"{", "is not JSON"), (b"\xff", "is not JSON"), (nested, "is not JSON"), (b"[]", "is not a JSON object"),
+    ):  # fmt: skip
         file.write_bytes(data)
         with pytest.raises(ConfigError, match=message):
             load_schema(str(file))
