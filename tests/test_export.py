@@ -16,9 +16,10 @@ import pytest
 
 from remote_fetch import export_topic, read_arrow
 from remote_fetch.cli import main
-from remote_fetch.errors import ConfigError, UnknownTopic, Unlocatable
+from remote_fetch.errors import ConfigError, CorruptSegment, UnknownTopic, Unlocatable
 from remote_fetch.model import IsolationLevel
 from remote_fetch.observe import Event, RecordsRead
+from remote_fetch.session.session import Session
 from remote_fetch.tables.commit import MANIFEST
 from remote_fetch.tables.export_plan import ExportBounds, plan_export
 from remote_fetch.tables.job_records import Committed
@@ -29,7 +30,7 @@ from remote_fetch.testing.stores import write_kafka_local
 from tests.cases import each_of
 from tests.golden.conftest import SETS, Tier
 from tests.scan.bucket import plain_log
-from tests.stores.stand_in import sessions_without_segments
+from tests.stores.stand_in import give_broker, sessions_without_segments
 
 HOUR_MS = 3_600_000
 FIRST_MS = 1_700_000_000_000
@@ -119,6 +120,28 @@ def test_an_end_of_the_tier_that_no_locator_tells(tmp_path: Path) -> None:
         job = plan_export(ExportBounds("topic", "earliest", "latest", *given, config), None)
     assert job.reads.ranges == {0: (log.start_offset, log.next_offset)}
     assert job.fallbacks == {"unlocatable": 1}
+
+
+def test_a_partition_that_cannot_be_opened_has_no_empty_tier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, open_session, tier = plain_log(), Session.open, tmp_path / "tier"
+    write_kafka_local(tier, log.segments())
+
+    def opened(*given: Any, **more: Any) -> Session:
+        session = open_session(*given, **more)
+        give_broker(session, log)
+        return session
+
+    monkeypatch.setattr(Session, "open", opened)
+    whole = {path: path.read_bytes() for path in tier.rglob("*.leader_epoch_checkpoint")}
+    for path in whole:
+        path.write_bytes(b"damaged")
+    config = {"remote.storage.url": str(tier), "fetch.remote.when": "always"}
+    given: dict[str, Any] = {"to": str(tmp_path / "out"), "config": config}
+    with pytest.raises(CorruptSegment, match="leader-epoch checkpoint"):
+        export_topic("topic", **given)
+    for path, data in whole.items():
+        path.write_bytes(data)
+    assert export_topic("topic", **given).ranges == {0: (log.start_offset, log.next_offset)}
 
 
 def test_files_have_a_size_and_are_in_order(tmp_path: Path) -> None:

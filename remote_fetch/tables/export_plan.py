@@ -10,7 +10,7 @@ Rules of the file:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from remote_fetch.errors import ConfigError, OffsetOutOfRange, Unlocatable
@@ -100,17 +100,18 @@ class _Reads:
     def _planned(self, opened: OpenPartition) -> tuple[PartitionPlan, int]:
         number = opened.partition.partition
         if self._is_tier:
-            self._check_tier(opened)
+            opened = self._with_tier(opened)
         end = opened.clip(max(opened.stable_stop, opened.first_offset)) if self._is_tier else self._ends[number]
         at = self._held.get(number)
         first, stop = self._first_read(opened, number, end) if at is None else self._next_read(opened, at, end)
         say_end(self._session.observe, opened, stop)
         return self._planner.outline(opened, first, stop), first
 
-    def _check_tier(self, opened: OpenPartition) -> None:
-        """Raise an error if the end of the tier is unknown: to the plan, the tier would be empty."""
-        if opened.unread is not None:
-            self._session.locator.timeline(opened.partition)  # raises the error that `unread` is for
+    def _with_tier(self, opened: OpenPartition) -> OpenPartition:
+        """The partition with the end of its tier. Raises an error if that is unknown: the tier would look empty."""
+        if opened.unread is not None:  # once more, and the error is for the caller
+            timeline = self._session.locator.timeline(opened.partition)
+            opened = replace(self._planner.open_timeline(timeline, opened.log), local_start=opened.local_start)
         reason = self._session.unlocated
         if reason is not None:
             raise Unlocatable(
@@ -119,6 +120,7 @@ class _Reads:
                 hint="A warning before this error tells why. To read through the brokers, ask for end='latest' "
                 "(--end latest)",
             )
+        return opened
 
     def _first_read(self, opened: OpenPartition, number: int, end: Bound) -> tuple[int, int]:
         start = self._starts[number]
