@@ -35,10 +35,8 @@ from remote_fetch.testing.contract import (
 from remote_fetch.testing.stores import kafka_local_files
 from tests.cases import each_of
 from tests.fetchers.vending import Locate, Source, at, opened
-from tests.stores.range_server import Fault, FaultKind, RangeServer, stalled_connect
+from tests.stores.range_server import NO_KEY, Fault, FaultKind, RangeServer, stalled_connect
 
-NO_KEY = b'<?xml version="1.0"?><Error><Code>NoSuchKey</Code><Message>none</Message></Error>'
-"""As S3 and Google say in XML that there is no such object."""
 SECRET = "s3cret-signature"
 SEGMENTS = contract_segments()
 SEGMENT = SEGMENTS[0]

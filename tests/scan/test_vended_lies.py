@@ -26,7 +26,7 @@ from remote_fetch.testing.stores import kafka_local_files
 from tests.cases import check_each, of_a_change
 from tests.fetchers.vending import Locate, Source, at, opened
 from tests.scan.bucket import COMMITTED, DENSE, UNCOMMITTED, expected_rows, read, snapshot_config
-from tests.stores.range_server import RangeServer
+from tests.stores.range_server import NO_KEY, RangeServer
 from tests.stores.stand_in import read_with_broker
 
 KINDS = ("log", *(kind.value for kind in IndexType))
@@ -114,7 +114,7 @@ HARMLESS: Mapping[str, Lie] = {
 
 @pytest.fixture(scope="module")
 def vended() -> Iterator[Vended]:
-    with RangeServer(signature=SECRET) as server:
+    with RangeServer(signature=SECRET, missing=NO_KEY) as server:
         yield Vended(server)
 
 

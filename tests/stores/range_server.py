@@ -23,9 +23,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Self, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
-__all__ = ["Asked", "Fault", "FaultKind", "RangeServer", "stalled_connect"]
+__all__ = ["NO_KEY", "Asked", "Fault", "FaultKind", "RangeServer", "stalled_connect"]
 
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
+NO_KEY = b'<?xml version="1.0"?><Error><Code>NoSuchKey</Code><Message>none</Message></Error>'
+"""As S3 and Google say in XML that there is no such object."""
 _STALL_S = 60.0
 """Longest stall: longer than any deadline of a test."""
 _TRICKLE_S = 0.02
