@@ -2,19 +2,23 @@
 
 Rules of the file:
 
-- A GET reserves its place in time before it starts, and starts then.
+- A GET lines up before it starts, and counts when it starts. One that is not made leaves the line, and counts nothing.
 - Nothing is saved up: after a pause there is no burst.
-- A GET that already runs is charged at once, and delays those after it: another attempt, or bytes that came unasked.
-- The place of a GET that is not made is given back, and so are the bytes of one that fails.
+- A GET that already runs is charged at once, and delays those in the line: another attempt, or bytes that came unasked.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
-__all__ = ["Budget"]
+__all__ = ["Budget", "Place"]
+
+_SOON_S = 0.001
+"""How soon to ask again if only GETs that may start now are ahead in the line."""
 
 
 class Budget:
@@ -29,23 +33,19 @@ class Budget:
         self._second_per_byte = 0.0 if bytes_per_second is None else 1 / bytes_per_second
         self._seconds_per_get = 0.0 if gets_per_second is None else 1 / gets_per_second
         self._clock = clock
-        self._lock = threading.RLock()  # the garbage collector may give a place back in a thread that holds it
+        self._lock = threading.Lock()
+        self._line: deque[Place] = deque()
         self._bytes_free_at = self._gets_free_at = 0.0
 
-    def reserve(self, size_bytes: int) -> float:
-        """Take the place of one GET of so many bytes. Returns when it may start, by the clock: now or later."""
+    def line_up(self, size_bytes: int) -> Place:
+        """A place for one GET of so many bytes, behind those that are in the line. It has to leave the line."""
+        place = Place(self, size_bytes)
         with self._lock:
-            now = self._clock()
-            start = max(now, self._bytes_free_at, self._gets_free_at)
-            self._charge(now, size_bytes, 1)
-            return start
-
-    def give_back(self, size_bytes: int) -> None:
-        """Give the place of a GET of so many bytes back, which is not made. Those after it keep their places."""
-        self.charge(-size_bytes, -1)
+            self._line.append(place)
+        return place
 
     def charge(self, size_bytes: int, gets: int = 0) -> None:
-        """Count bytes and GETs without a reservation. Negative bytes were reserved, and did not come."""
+        """Count bytes and GETs of no place. Negative bytes have been counted, and did not come."""
         with self._lock:
             self._charge(self._clock(), size_bytes, gets)
 
@@ -53,5 +53,44 @@ class Budget:
         self._bytes_free_at = max(now, self._bytes_free_at) + size_bytes * self._second_per_byte
         self._gets_free_at = max(now, self._gets_free_at) + gets * self._seconds_per_get
 
+    def wait_s(self, place: Place) -> float:
+        """As `Place.wait_s`."""
+        with self._lock:
+            now = self._clock()
+            if self._line[0] is place:
+                left_s = max(self._bytes_free_at, self._gets_free_at) - now
+                if left_s <= 0:
+                    self._line.popleft()
+                    self._charge(now, place.size_bytes, 1)
+                return max(left_s, 0.0)
+            bytes_at, gets_at = max(now, self._bytes_free_at), max(now, self._gets_free_at)
+            for other in self._line:
+                if other is place:
+                    break
+                bytes_at += other.size_bytes * self._second_per_byte
+                gets_at += self._seconds_per_get
+            return max(bytes_at - now, gets_at - now, _SOON_S)
+
+    def leave(self, place: Place) -> None:
+        """As `Place.leave`."""
+        with self._lock, suppress(ValueError):  # it started
+            self._line.remove(place)
+
     def close(self) -> None:
         """Nothing is held."""
+
+
+class Place:
+    """The place of one GET in the line of a budget."""
+
+    def __init__(self, budget: Budget, size_bytes: int) -> None:
+        self._budget = budget
+        self.size_bytes = size_bytes
+
+    def wait_s(self) -> float:
+        """The seconds until the GET may start, unless it moves up. 0: it may, has been counted, and left the line."""
+        return self._budget.wait_s(self)
+
+    def leave(self) -> None:
+        """Leave the line, if the place is still in it."""
+        self._budget.leave(self)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from remote_fetch.deadline import Deadline, join_all
 from remote_fetch.errors import Cancelled, StorageTimeout
@@ -29,52 +29,40 @@ _CANCEL_CHECK_S = 0.1
 """How often a thread that waits for the turn of a call looks whether the call was cancelled."""
 
 
-class Turn(NamedTuple):
-    """When a call may start. `take` tells it, once (`time.monotonic`).
+class Turn(Protocol):
+    """The turn of a call that has to wait before it starts, as `budget.Place`."""
 
-    `give_back` is called if the call is cancelled after that and before it starts.
-    """
+    def wait_s(self) -> float:
+        """The seconds until the call may start. 0: it may, and the turn is over."""
 
-    take: Callable[[], float]
-    give_back: Callable[[], None]
+    def leave(self) -> None:
+        """Give the turn up. May be called after it is over."""
 
 
 class Call(Generic[T]):
     """One submitted call: its result or its error, and its start time.
 
     It adds two things to the standard library's Future: a running call can be given up, and the deadline counts from
-    the start of the call. Without a `turn` it may start at any time.
+    the start of the call. `turn` makes what the call waits for when a thread has come to it. None: it may start then.
     """
 
     def __init__(
         self,
         function: Callable[[], T],
         progressed_s: Callable[[], float] = lambda: 0.0,
-        turn: Turn | None = None,
+        turn: Callable[[], Turn] | None = None,
     ) -> None:
         self._function = function
-        self._turn = turn
-        self._has_turn = False
+        self.turn = turn
         self._progressed_s = progressed_s
         self._future: Future[T] = Future()
         self._started_at: float | None = None
-        # Of cancelling against taking a turn and starting. The garbage collector may cancel in a thread that holds it.
-        self._lock = threading.RLock()
-
-    def take_turn(self) -> float:
-        """When the call may start (`time.monotonic`), 0 for at any time. Only the pool calls this method, once."""
-        with self._lock:
-            if self._turn is None or self._future.done():
-                return 0.0
-            self._has_turn = True
-            return self._turn.take()
 
     def run(self) -> None:
         """Make the call, unless it was cancelled before. Only the pool calls this method."""
-        with self._lock:
-            if self._future.done():
-                return
-            self._started_at = time.monotonic()  # `wait` is not woken: it computes its deadline again at its timeout
+        if self._future.done():
+            return
+        self._started_at = time.monotonic()  # no thread is woken: `wait` computes its deadline again when it times out
         with suppress(InvalidStateError):  # the call was cancelled
             try:
                 result = self._function()
@@ -84,18 +72,9 @@ class Call(Generic[T]):
                 self._future.set_result(result)
 
     def cancel(self) -> None:
-        """Let `wait` raise Cancelled. A call that has begun goes on, and its result is dropped.
-
-        The turn of a call that has not begun is given back at once, before the next call takes its own.
-        """
-        with self._lock:
-            try:
-                self._future.set_exception(Cancelled("the read was closed"))
-            except InvalidStateError:  # the call is done
-                return
-            is_unused = self._has_turn and self._started_at is None
-        if is_unused and self._turn is not None:
-            self._turn.give_back()
+        """Let `wait` raise Cancelled. A call that has begun goes on, and its result is dropped."""
+        with suppress(InvalidStateError):  # the call is done
+            self._future.set_exception(Cancelled("the read was closed"))
 
     @property
     def is_done(self) -> bool:
@@ -143,7 +122,7 @@ class DaemonPool:
         self._closing = threading.Event()
         self._progressed_s = self._turn_s = 0.0
 
-    def submit(self, function: Callable[[], T], turn: Turn | None = None) -> Call[T]:
+    def submit(self, function: Callable[[], T], turn: Callable[[], Turn] | None = None) -> Call[T]:
         """Queue a call. After `close`, the call is cancelled at once. `turn` is that of `Call`."""
 
         def counted() -> T:
@@ -190,11 +169,17 @@ class DaemonPool:
 
     def _wait_for_turn(self, call: Call[Any]) -> None:
         """Wait until the turn of a call, if it has one. A call that is cancelled during the wait loses its turn."""
-        turn_s = call.take_turn()
-        self._turn_s = max(self._turn_s, turn_s)
-        while (left_s := turn_s - time.monotonic()) > 0 and not call.is_done:
-            if self._closing.wait(min(left_s, _CANCEL_CHECK_S)):
-                return
+        if call.turn is None or call.is_done:
+            return
+        turn = call.turn()
+        try:
+            while not (call.is_done or self._closed) and (left_s := turn.wait_s()) > 0:
+                pause_s = min(left_s, _CANCEL_CHECK_S)
+                self._turn_s = max(self._turn_s, time.monotonic() + pause_s)
+                if self._closing.wait(pause_s):
+                    return
+        finally:
+            turn.leave()
 
     def end(self) -> None:
         """Let the threads end after their calls, and wait for none.

@@ -167,11 +167,8 @@ class RangeReader:
     def _start(self, request: RangeRequest) -> Call[memoryview]:
         return self._pool.submit(lambda: self._get(request), self._turn(request.size_bytes))
 
-    def _turn(self, size_bytes: int) -> Turn | None:
-        budget = self._budget
-        if budget is None:
-            return None
-        return Turn(partial(budget.reserve, size_bytes), partial(budget.give_back, size_bytes))
+    def _turn(self, size_bytes: int) -> Callable[[], Turn] | None:
+        return None if self._budget is None else partial(self._budget.line_up, size_bytes)
 
     def _get(self, request: RangeRequest) -> memoryview:
         def once() -> memoryview:
@@ -240,16 +237,16 @@ class RangeReader:
         once: Callable[[], T],
         segment: RemoteLogSegmentMetadata,
         note: Callable[[T, float], int],
-        reserved_bytes: int | None,
+        counted_bytes: int | None,
     ) -> T:
         """Make a call with all its attempts. `note` takes the result and the seconds, and returns its bytes.
 
-        `reserved_bytes` were taken from the budget for the first attempt. They are given back if the call fails. None:
+        `counted_bytes` were taken from the budget for the first attempt. They are given back if the call fails. None:
         the call is outside of the budget.
         """
         partition = segment.topic_id_partition
-        charge = _nothing if reserved_bytes is None or self._budget is None else self._budget.charge
-        reserved = reserved_bytes or 0
+        charge = _nothing if counted_bytes is None or self._budget is None else self._budget.charge
+        counted = counted_bytes or 0
 
         def measured() -> T:
             began = time.monotonic()
@@ -260,7 +257,7 @@ class RangeReader:
                 raise
             self._window.answered()
             came_bytes = note(result, time.monotonic() - began)
-            charge(came_bytes - reserved)
+            charge(came_bytes - counted)
             return result
 
         def retried(error: RemoteFetchError) -> None:
@@ -280,7 +277,7 @@ class RangeReader:
         try:
             return self._policy.call(with_credentials, on_retry=retried, closed=self._closed)
         except BaseException as error:
-            charge(-reserved)
+            charge(-counted)
             if isinstance(error, RemoteFetchError):
                 error.at(topic=partition.topic, partition=partition.partition)
             raise

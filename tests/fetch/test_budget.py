@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 
 import pytest
 
 from remote_fetch.config import Config
 from remote_fetch.errors import Cancelled, StorageThrottled
-from remote_fetch.fetch.budget import Budget
+from remote_fetch.fetch.budget import Budget, Place
 from remote_fetch.fetch.deadlines import RetryPolicy
 from remote_fetch.fetch.readahead import RangeReader, RangeRequest
 from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import ignore
 from remote_fetch.session.budgets import BudgetLease
+from tests.eventually import eventually
 from tests.fetch.test_readahead import segments
 
 SIZE = 1_000_000
@@ -36,32 +38,71 @@ def clock() -> Clock:
     return Clock()
 
 
+def starts(clock: Clock, places: Sequence[Place]) -> list[float]:
+    """When each of these GETs starts, if each waits as long as the budget tells it."""
+    found = []
+    for place in places:
+        while (left_s := place.wait_s()) > 0:
+            clock.now += left_s
+        found.append(clock.now)
+    return found
+
+
+def lined_up(budget: Budget, *sizes: int) -> list[Place]:
+    return [budget.line_up(size) for size in sizes]
+
+
+def next_start_s(budget: Budget) -> float:
+    """The seconds until the next GET may start."""
+    place = budget.line_up(0)
+    left_s = place.wait_s()
+    place.leave()
+    return left_s
+
+
 class TestTimes:
     def test_bytes_follow_each_other_at_the_rate(self, clock: Clock) -> None:
         budget = Budget(1000, None, clock)
-        assert [budget.reserve(size) for size in (500, 2000, 0, 1)] == [100.0, 100.5, 102.5, 102.5]
+        assert starts(clock, lined_up(budget, 500, 2000, 0, 1)) == [100.0, 100.5, 102.5, 102.5]
 
     def test_gets_follow_each_other_at_the_rate(self, clock: Clock) -> None:
         budget = Budget(None, 4, clock)
-        assert [budget.reserve(10**9) for _ in range(3)] == [100.0, 100.25, 100.5]
+        assert starts(clock, lined_up(budget, 10**9, 10**9, 10**9)) == [100.0, 100.25, 100.5]
 
     def test_the_narrower_limit_counts(self, clock: Clock) -> None:
         budget = Budget(1000, 2, clock)
-        assert [budget.reserve(size) for size in (100, 100, 3000, 0)] == pytest.approx([100.0, 100.5, 101.0, 103.2])
+        assert starts(clock, lined_up(budget, 100, 100, 3000, 0)) == pytest.approx([100.0, 100.5, 101.0, 104.0])
 
     def test_a_pause_saves_nothing_up(self, clock: Clock) -> None:
         budget = Budget(1000, 10, clock)
-        budget.reserve(1000)
+        places = lined_up(budget, 1000, 1000, 1000, 1000)
+        assert starts(clock, places[:1]) == [100.0]
         clock.now = 200.0
-        assert [budget.reserve(1000) for _ in range(3)] == [200.0, 201.0, 202.0]
+        assert starts(clock, places[1:]) == [200.0, 201.0, 202.0]
 
     def test_what_came_without_a_reservation_delays_the_next(self, clock: Clock) -> None:
         budget = Budget(1000, 10, clock)
-        assert budget.reserve(0) == 100.0
+        assert next_start_s(budget) == 0
         budget.charge(500, gets=1)
-        assert budget.reserve(0) == 100.5
+        assert next_start_s(budget) == 0.5
         budget.charge(-500)
-        assert budget.reserve(0) == pytest.approx(100.3)
+        assert next_start_s(budget) == pytest.approx(0.2)
+
+    def test_places_that_are_left_leave_no_gap_and_no_burst(self, clock: Clock) -> None:
+        """Those behind move up. One that lines up later does not start beside them."""
+        budget = Budget(1, None, clock)
+        first, others = lined_up(budget, *[10] * 8), lined_up(budget, *[10] * 3)
+        assert starts(clock, first[:1]) == [100.0]
+        assert [place.wait_s() for place in others] == [80.0, 90.0, 100.0]
+        for place in (*first[1:], *first):
+            place.leave()
+        assert [place.wait_s() for place in others] == [10.0, 20.0, 30.0]
+        assert starts(clock, [*others, *lined_up(budget, 10)]) == [110.0, 120.0, 130.0, 140.0]
+
+    def test_a_place_behind_another_waits_for_it(self, clock: Clock) -> None:
+        ahead, behind = lined_up(Budget(1000, None, clock), 0, 0)
+        assert 0 < behind.wait_s() < 0.01
+        assert (ahead.wait_s(), behind.wait_s()) == (0, 0)
 
 
 class Store:
@@ -137,7 +178,7 @@ def test_another_attempt_is_charged() -> None:
     open_reader = reader(Store(failures=3), budget)
     open_reader.read(requests(1)[0])
     began = time.monotonic()
-    assert budget.reserve(0) - began > 1.5 / 50
+    assert time.monotonic() + next_start_s(budget) - began > 1.5 / 50
     open_reader.close()
 
 
@@ -150,7 +191,7 @@ def test_a_range_that_is_shorter_gives_the_rest_back() -> None:
     open_reader = reader(Short(), budget)
     for request in requests(3):
         open_reader.read(request)
-    assert budget.reserve(0) - time.monotonic() < 0.5
+    assert next_start_s(budget) < 0.5
     open_reader.close()
 
 
@@ -162,27 +203,19 @@ def test_a_get_that_fails_gives_its_bytes_back() -> None:
         with pytest.raises(StorageThrottled):
             open_reader.read(request)
     open_reader.close()
-    assert budget.reserve(0) == 0
+    assert next_start_s(budget) == 0
 
 
-def test_a_get_that_is_cancelled_before_its_turn_gives_it_back() -> None:
+def test_a_get_that_is_cancelled_before_its_turn_counts_nothing() -> None:
     """As after a seek: what was read ahead is not asked for, and the next range does not wait for its turn."""
-    now_s, taken = time.monotonic(), threading.Semaphore(0)
-
-    class Noting(Budget):
-        def reserve(self, size_bytes: int) -> float:
-            start_s = super().reserve(size_bytes)
-            taken.release()
-            return start_s
-
-    budget = Noting(1, 1, clock=lambda: now_s)  # a range takes more than a week
+    now_s = time.monotonic()
+    budget = Budget(1, 1, clock=lambda: now_s)  # a range takes more than a week
     open_reader = reader(Store(), budget)
     ranges = open_reader.read_ahead(requests(4))
     next(ranges)
-    for _ in range(4):
-        assert taken.acquire(timeout=30)
+    assert eventually(lambda: next_start_s(budget) == pytest.approx(4 * SIZE))
     ranges.close()
-    assert budget.reserve(0) == pytest.approx(now_s + SIZE)  # of the range that the generator has yielded
+    assert eventually(lambda: next_start_s(budget) == pytest.approx(SIZE))  # the generator has yielded one
     open_reader.close()
 
 
@@ -242,7 +275,7 @@ class TestSessions:
     def test_processes_take_a_part_each(self) -> None:
         lease = self.lease(fetch_remote_max_bytes_per_second=4_000_000, fetch_remote_budget_processes=4)
         assert lease.budget is not None
-        start = lease.budget.reserve(1_000_000)
-        assert lease.budget.reserve(0) - start == pytest.approx(1)
+        assert lease.budget.line_up(1_000_000).wait_s() == 0
+        assert next_start_s(lease.budget) == pytest.approx(1, abs=0.5)
         assert lease.range_bytes(8 << 20) == 1_000_000
         lease.give_back()
