@@ -23,7 +23,13 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-from remote_fetch.errors import RemoteFetchError, StorageDenied, StorageThrottled
+from remote_fetch.errors import (
+    RemoteFetchError,
+    SegmentNotFound,
+    StorageConnectTimeout,
+    StorageDenied,
+    StorageThrottled,
+)
 from remote_fetch.fetch.budget import Budget
 from remote_fetch.fetch.credentials import Renewal
 from remote_fetch.fetch.deadlines import RetryPolicy
@@ -39,6 +45,8 @@ T = TypeVar("T")
 
 _FIRST_WINDOW = 4
 """Ranges under way at first."""
+_WITHOUT_BYTES = StorageThrottled, StorageDenied, StorageConnectTimeout, SegmentNotFound
+"""The failures of GETs that brought no bytes. Before any other failure, a part of them may have come."""
 _CLOSE_WAIT_MS = 1000
 """The longest wait of `close` for GETs under way. Their threads are daemons, so that they end with the process."""
 
@@ -241,8 +249,8 @@ class RangeReader:
     ) -> T:
         """Make a call with all its attempts. `note` takes the result and the seconds, and returns its bytes.
 
-        `counted_bytes` were taken from the budget for the first attempt. They are given back if the call fails. None:
-        the call is outside of the budget.
+        `counted_bytes` were taken from the budget for the first attempt. They are given back if the store refused to
+        send any. None: the call is outside of the budget.
         """
         partition = segment.topic_id_partition
         charge = _nothing if counted_bytes is None or self._budget is None else self._budget.charge
@@ -276,10 +284,10 @@ class RangeReader:
 
         try:
             return self._policy.call(with_credentials, on_retry=retried, closed=self._closed)
-        except BaseException as error:
-            charge(-counted)
-            if isinstance(error, RemoteFetchError):
-                error.at(topic=partition.topic, partition=partition.partition)
+        except RemoteFetchError as error:
+            if isinstance(error, _WITHOUT_BYTES):
+                charge(-counted)
+            error.at(topic=partition.topic, partition=partition.partition)
             raise
 
     def close(self) -> int:

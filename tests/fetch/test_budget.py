@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from remote_fetch.config import Config
-from remote_fetch.errors import Cancelled, StorageThrottled
+from remote_fetch.errors import Cancelled, RemoteFetchError, StorageThrottled, StorageUnavailable
 from remote_fetch.fetch.budget import Budget, Place
 from remote_fetch.fetch.deadlines import RetryPolicy
 from remote_fetch.fetch.readahead import RangeReader, RangeRequest
@@ -108,9 +108,10 @@ class TestTimes:
 class Store:
     """A fetcher that notes when each GET began and how much it asked for."""
 
-    def __init__(self, failures: int = 0) -> None:
+    def __init__(self, failures: int = 0, error: RemoteFetchError | None = None) -> None:
         self.begun: list[tuple[float, int]] = []
         self._failures = failures
+        self._error = error or StorageThrottled("slow down")
         self._lock = threading.Lock()
 
     def configure(self, configs: object) -> None: ...
@@ -120,7 +121,7 @@ class Store:
             self.begun.append((time.monotonic(), end - start))
             self._failures -= 1
             if self._failures >= 0:
-                raise StorageThrottled("slow down")
+                raise self._error
         return bytes(end - start)
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> Buffer | None:
@@ -195,15 +196,17 @@ def test_a_range_that_is_shorter_gives_the_rest_back() -> None:
     open_reader.close()
 
 
-def test_a_get_that_fails_gives_its_bytes_back() -> None:
-    """None of them came. The next GET does not wait for them."""
+@pytest.mark.parametrize(
+    ("error", "counted"), [(StorageThrottled("slow down"), 0), (StorageUnavailable("broke off"), SIZE)]
+)
+def test_a_get_that_brought_nothing_gives_its_bytes_back(error: RemoteFetchError, counted: int) -> None:
+    """The next GET does not wait for them. Of a body that broke off a part came, and it counts as a whole."""
     budget = Budget(SIZE, None, clock=lambda: 0.0)
-    open_reader = reader(Store(failures=10**6), budget, timeout_ms=20)
-    for request in requests(3):
-        with pytest.raises(StorageThrottled):
-            open_reader.read(request)
+    open_reader = reader(Store(failures=10**6, error=error), budget, timeout_ms=20)
+    with pytest.raises(type(error)):
+        open_reader.read(requests(1)[0])
     open_reader.close()
-    assert next_start_s(budget) == 0
+    assert next_start_s(budget) == counted / SIZE
 
 
 def test_a_get_that_is_cancelled_before_its_turn_counts_nothing() -> None:
