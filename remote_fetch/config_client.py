@@ -25,9 +25,11 @@ def of_librdkafka(config: Mapping[str, Any]) -> dict[str, Any]:
 
     The properties of `default.topic.config` are among the others, and win. None as brokers is a missing key.
     """
-    named = {OTHER_NAMES.get(name, name): value for name, value in config.items()}
-    if isinstance(named.get(_TOPIC_DEFAULTS), dict):
-        named.update(named.pop(_TOPIC_DEFAULTS))
+    inner = config.get(_TOPIC_DEFAULTS)
+    pairs = list(config.items())
+    if isinstance(inner, dict):
+        pairs = [pair for pair in pairs if pair[0] != _TOPIC_DEFAULTS] + list(inner.items())
+    named = {OTHER_NAMES.get(name, name): value for name, value in pairs}
     if named.get(_BROKERS, "") is None:
         del named[_BROKERS]
     return named

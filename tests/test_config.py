@@ -211,6 +211,10 @@ def test_brokers_and_fixed_properties_have_one_name() -> None:
     """librdkafka has other names for them. A read that does not see the brokers reads the bucket alone."""
     parsed = Config.parse({"metadata.broker.list": "b:1", "default.topic.config": {"auto.offset.reset": "latest"}})
     assert parsed.librdkafka == {"bootstrap.servers": "b:1", "auto.offset.reset": "latest"}
+    inner = {"metadata.broker.list": "b:2"}
+    assert Config.parse({"default.topic.config": inner, "bootstrap.servers": "b:1"}).librdkafka == {
+        "bootstrap.servers": "b:2"
+    }
     assert Config.parse({"bootstrap.servers": "b:1", "metadata.broker.list": "b:2"}).librdkafka == {
         "bootstrap.servers": "b:2"
     }
