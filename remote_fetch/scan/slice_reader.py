@@ -146,7 +146,8 @@ class SliceReader:
         """Return the next unit, or the next batch that is in no unit. None: more bytes are needed.
 
         The checksum of a single batch is verified first, except past the end of the slice, for the reason that
-        `_check_held` tells. That of a unit is verified when it is decoded.
+        `_check_held` tells. That of a unit is verified when it is decoded. A message of v0 or v1 tells its first offset
+        only when it is unpacked, so it is verified past the end, too.
 
         If `to_the_end` is false, this also returns None while the threads could take more units, so that the caller
         feeds the next range first.
@@ -157,17 +158,17 @@ class SliceReader:
         found = self._coming.popleft()
         if isinstance(found, RemoteFetchError):
             raise found
-        if isinstance(found, FramedBatch) and not self._is_past_the_end(found):
+        if isinstance(found, FramedBatch) and (found.header.magic < 2 or not self._is_past_the_end(found)):
             check_crc(found)
             return self._with_first_offset(found)
         return found
 
     def _with_first_offset(self, batch: FramedBatch) -> FramedBatch:
-        """The batch with a header as a v2 batch has it. A message of v0 or v1 is unpacked if it has wanted offsets.
+        """The batch with a header as a v2 batch has it. A message of v0 or v1 is unpacked: its offset has no checksum.
 
         One that ends before the batch before it is left as it is: `_check_place` refuses it.
         """
-        if batch.header.magic == 2 or batch.header.last_offset < max(self._start_offset, self._last_offset + 1):
+        if batch.header.magic == 2 or batch.header.last_offset <= self._last_offset:
             return batch
         header, self._unpacked[batch.position] = as_v2(batch, self._codecs)
         return batch._replace(header=header)

@@ -472,6 +472,31 @@ def test_every_low_bit_of_the_offset_of_a_compressed_legacy_message(magic: int, 
                 assert isinstance(outcome.error, (CorruptSegment, Unlocatable)), f"bit {bit} at {start}"
 
 
+@LOCATORS
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize(("first", "stop"), [(1, 40), (7, 40), (0, 3), (0, 7), (0, 10)])
+def test_a_read_that_begins_or_ends_inside_a_compressed_legacy_message(
+    magic: int, first: int, stop: int, exact: bool, tmp_path: Path
+) -> None:
+    """A message before the first offset, and one behind the last, tell by their offsets which records are wanted."""
+    log = LogBuilder()
+    for number in range(8):
+        values = [Record(delta, value=b"%d" % (5 * number + delta)) for delta in range(5)]
+        log.append_legacy(values, magic=magic, codec=GZIP)
+        if number % 4 == 3:
+            log.roll()
+    segments, wanted = log.segments(), expected_rows(log.records())[first:stop]
+    config = config_of(Bucket(segments), exact, tmp_path)
+    assert read(Bucket(segments), config=config, start=first, end=stop).fine() == wanted
+    for start in positions(segments[0].log):
+        for bit in range(6):
+            bucket = Bucket(segments)
+            bucket.flip(0, start + 7, 1 << bit)
+            outcome = read(bucket, config=config, start=first, end=stop)
+            assert outcome.rows == wanted[: len(outcome.rows)]
+            assert outcome.error is not None or outcome.rows == wanted, f"bit {bit} at {start}"
+
+
 def test_a_plan_for_a_scan_is_the_whole_segment() -> None:
     bucket = Bucket(plain_log().segments())
     bucket.write_index(1, IndexType.OFFSET, None)
