@@ -96,7 +96,7 @@ def _only_tiered(
     session: Session, partitions: Sequence[TopicIdPartition], plans: Sequence[PartitionPlan]
 ) -> int | None:
     logs = session.local_logs(partitions, "it is unknown what only the tier has")
-    starts = {partition: log.bounds.earliest_local_offset for partition, log in logs.items()}
+    starts = {partition: log.start_offset for partition, log in logs.items()}
     found = 0
     for plan in plans:
         local_start = starts.get(plan.opened.partition)

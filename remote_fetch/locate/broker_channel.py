@@ -1,13 +1,13 @@
-"""An optional channel for what librdkafka cannot ask a broker: where the local log begins and where the tier ends.
+"""An optional channel for what librdkafka cannot ask a broker: where the local log begins, and its size.
 
-ListOffsets has special timestamps for both, EARLIEST_LOCAL (-4, KIP-405, Kafka 3.5) and LATEST_TIERED (-5, KIP-1005,
-Kafka 3.9). librdkafka refuses to send them. kafka-python sends them; the extra `broker-api` brings it.
+ListOffsets has a special timestamp for the first, EARLIEST_LOCAL (-4, KIP-405, Kafka 3.5). librdkafka refuses to send
+it. kafka-python sends it; the extra `broker-api` brings it.
 
 Rules of the file:
 
 - `location_channel` is the only other module that imports `kafka`. Both import it only to make a channel.
 - Both have their client as a `Connection`.
-- A failure here never ends a read. The bounds are then unknown, and the reason is reported once.
+- A failure here never ends a read. The facts are then unknown, and the reason is reported once.
 - Every wait has a deadline of this package, because the client has none while it resolves names or shakes hands.
 - No message and no log holds a secret.
 """
@@ -20,7 +20,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from dataclasses import dataclass
 from threading import Thread
 from typing import Any, NamedTuple, TypeVar
 
@@ -29,7 +28,7 @@ from remote_fetch.errors import ConfigError, MissingExtra
 from remote_fetch.locate.broker_settings import map_properties
 from remote_fetch.model import TopicIdPartition
 
-__all__ = ["BrokerChannel", "Connection", "LocalBounds", "load_kafka"]
+__all__ = ["BrokerChannel", "Connection", "load_kafka"]
 
 T = TypeVar("T")
 
@@ -37,26 +36,11 @@ _REST_S = 60.0
 """How long no call is made after a call that failed as a whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class LocalBounds:
-    """How a partition's leader divides the log between its own disk and the tier. None: unknown.
-
-    - `earliest_local_offset`: the first offset on the leader's disk. If nothing is tiered, it is the log start offset.
-    - `latest_tiered_offset`: the last offset in the tier, inclusive. It is -1 if the tier has nothing readable, or if
-      the leader does not know yet, which lasts a while after its election.
-
-    Both places hold the offsets between the two.
-    """
-
-    earliest_local_offset: int | None = None
-    latest_tiered_offset: int | None = None
-
-
 class BrokerChannel:
-    """Asks partition leaders for EARLIEST_LOCAL and LATEST_TIERED. Not thread-safe. Connects at the first question.
+    """Asks brokers about the logs on their own disks. Not thread-safe. Connects at the first question.
 
     `properties` are librdkafka's. `timeout_ms` bounds each call as a whole. `say` is called in the thread of the caller
-    with each reason why bounds are unknown, once for each. Raises MissingExtra without kafka-python.
+    with each reason why facts are unknown, once for each. Raises MissingExtra without kafka-python.
     """
 
     def __init__(
@@ -80,26 +64,25 @@ class BrokerChannel:
         except ConfigError as error:
             self._say_once("settings", error.message)
 
-    def local_bounds(
-        self, partitions: Sequence[TopicIdPartition], *, tiered: bool = True
-    ) -> dict[TopicIdPartition, LocalBounds]:
-        """The current local bounds of each partition, by its leader. Never raises for an error of a broker.
+    def local_starts(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
+        """The first offset of each partition on its leader's disk. If nothing is tiered, it is the log start offset.
 
-        ListOffsets knows topics by name, so the caller checks that the name still stands for the topic id. After a call
-        that failed as a whole, no call is made for a minute. `tiered` False: `latest_tiered_offset` is not asked for.
+        A partition is missing if its leader does not tell. Never raises for an error of a broker. ListOffsets knows
+        topics by name, so the caller checks that the name still stands for the topic id. After a call that failed as a
+        whole, no call is made for a minute.
         """
-        found = self._asked(lambda connection: connection.ask(partitions, tiered)) if partitions else None
+        found = self._asked(lambda connection: connection.ask_starts(partitions)) if partitions else None
         if found is None:
-            return dict.fromkeys(partitions, LocalBounds())
+            return {}
         for key, reason in found.reasons.items():
             self._say_once(key, reason)
-        return found.bounds
+        return found.starts
 
     def local_sizes(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
         """The bytes of each partition's log on a broker's disk (DescribeLogDirs): of its largest replica.
 
         A partition is missing if no broker tells, as without the right to describe the cluster. Never raises for an
-        error of a broker. Rests as `local_bounds`.
+        error of a broker. Rests as `local_starts`.
         """
         return (self._asked(lambda connection: connection.ask_sizes(partitions)) if partitions else None) or {}
 
@@ -158,9 +141,9 @@ def load_kafka() -> Any:
 
 
 class _Answer(NamedTuple):
-    bounds: dict[TopicIdPartition, LocalBounds]
+    starts: dict[TopicIdPartition, int]
     reasons: dict[str, str]
-    """Why some bounds are unknown, a text for each kind of reason."""
+    """Why some starts are unknown, a text for each kind of reason."""
 
 
 class Connection:
@@ -196,10 +179,10 @@ class _AdminConnection(Connection):
         super().__init__(kafka, settings, timeout_ms, "remote-fetch-broker-channel")
         self._networks: list[Any] = []
 
-    def ask(self, partitions: Sequence[TopicIdPartition], tiered: bool) -> Future[_Answer]:
-        """Ask for the bounds of these partitions in the client's thread."""
+    def ask_starts(self, partitions: Sequence[TopicIdPartition]) -> Future[_Answer]:
+        """Ask the leaders for the local starts of these partitions in the client's thread."""
         deadline_s = time.monotonic() + self._timeout_ms / 1000
-        return self._thread.submit(lambda: self._ask(partitions, tiered, deadline_s))
+        return self._thread.submit(lambda: self._starts(partitions, deadline_s))
 
     def ask_sizes(self, partitions: Sequence[TopicIdPartition]) -> Future[dict[TopicIdPartition, int]]:
         """Ask all brokers for the sizes of these partitions in the client's thread."""
@@ -215,18 +198,15 @@ class _AdminConnection(Connection):
             with suppress(Exception):  # the channel has already reported why it gives up
                 network.close()
 
-    def _ask(self, partitions: Sequence[TopicIdPartition], tiered: bool, deadline_s: float) -> _Answer:
+    def _starts(self, partitions: Sequence[TopicIdPartition], deadline_s: float) -> _Answer:
         self._client = self._client or self._open()
         wanted = {
             partition: self._kafka.TopicPartition(partition.topic, partition.partition) for partition in partitions
         }
-        names = sorted(set(wanted.values()))
         reasons: dict[str, str] = {}
-        # The local start first: the tier only grows, so its later end adjoins or overlaps the earlier local log.
-        local = self._offsets(self._kafka.OffsetSpec.EARLIEST_LOCAL, names, deadline_s, reasons)
-        last = self._offsets(self._kafka.OffsetSpec.LATEST_TIERED, names, deadline_s, reasons) if tiered else {}
-        bounds = {partition: _bounds(local.get(name), last.get(name)) for partition, name in wanted.items()}
-        return _Answer(bounds, reasons)
+        found = self._offsets(sorted(set(wanted.values())), deadline_s, reasons)
+        starts = {partition: found[name] for partition, name in wanted.items() if found.get(name, -1) >= 0}
+        return _Answer(starts, reasons)
 
     def _sizes(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
         self._client = self._client or self._open()
@@ -263,11 +243,11 @@ class _AdminConnection(Connection):
             self._break_off()
             raise
 
-    def _offsets(self, spec: Any, names: list[Any], deadline_s: float, reasons: dict[str, str]) -> dict[Any, int]:
-        """The answers for one timestamp. If one partition fails, the client raises for all. Each half is then asked."""
+    def _offsets(self, names: list[Any], deadline_s: float, reasons: dict[str, str]) -> dict[Any, int]:
+        """The answers of the leaders. If one partition fails, the client raises for all. Each half is then asked."""
         if time.monotonic() > deadline_s:
             raise TimeoutError
-        errors = self._kafka.errors
+        errors, spec = self._kafka.errors, self._kafka.OffsetSpec.EARLIEST_LOCAL
         try:
             found = self._client.list_partition_offsets(dict.fromkeys(names, spec))
         except errors.UnsupportedVersionError:
@@ -279,8 +259,8 @@ class _AdminConnection(Connection):
                 reasons.setdefault(type(error).__name__, f"{error} [{topic}-{partition}]")
                 return {}
             half = len(names) // 2
-            first = self._offsets(spec, names[:half], deadline_s, reasons)
-            return first | self._offsets(spec, names[half:], deadline_s, reasons)
+            first = self._offsets(names[:half], deadline_s, reasons)
+            return first | self._offsets(names[half:], deadline_s, reasons)
         return {name: at.offset for name, at in found.items()}
 
 
@@ -289,19 +269,6 @@ def _replicas(broker: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any
     for folder in broker["log_dirs"]:
         for topic in folder["topics"]:
             yield from ((topic["name"], one) for one in topic["partitions"] if not one["is_future_key"])
-
-
-def _bounds(earliest_local: int | None, latest_tiered: int | None) -> LocalBounds:
-    """The bounds that two answers give together.
-
-    A leader still names its last tiered offset after the tier has been deleted. Tier and local log adjoin or overlap,
-    so an end of the tier below the local log lies below the log start, and the tier has nothing readable.
-    """
-    if earliest_local is not None and earliest_local < 0:
-        earliest_local = None
-    if latest_tiered is not None and (latest_tiered < 0 or latest_tiered + 1 < (earliest_local or 0)):
-        latest_tiered = -1
-    return LocalBounds(earliest_local, latest_tiered)
 
 
 class _Discretion(logging.Filter):

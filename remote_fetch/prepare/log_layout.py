@@ -77,7 +77,7 @@ def _layout(session: Session, partition: TopicIdPartition, local: LocalLog | Non
         timeline.start_offset,
         timeline.end_offset,
         _stable_offset(session, timeline),
-        None if local is None else local.bounds.earliest_local_offset,
+        None if local is None else local.start_offset,
         uncommitted.end_offset,
         committed.end_offset,
         len(timeline.segments),

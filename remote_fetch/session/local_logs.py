@@ -15,7 +15,6 @@ from remote_fetch.errors import MissingExtra
 from remote_fetch.model import TopicIdPartition
 
 if TYPE_CHECKING:
-    from remote_fetch.locate.broker_channel import LocalBounds
     from remote_fetch.locate.cluster import Cluster
 
 __all__ = ["LocalLog", "local_logs"]
@@ -25,9 +24,9 @@ _CHANNEL_TIMEOUT_MS = 5_000
 
 
 class LocalLog(NamedTuple):
-    """The part of a log on brokers' disks. `size_bytes` is the largest replica's, None if unknown."""
+    """The part of a log on brokers' disks: its first offset, and the bytes of the largest replica. None: unknown."""
 
-    bounds: LocalBounds
+    start_offset: int | None
     size_bytes: int | None
 
 
@@ -36,13 +35,9 @@ def local_logs(
     partitions: Sequence[TopicIdPartition],
     say: Callable[[str], None],
     *,
-    tiered: bool = True,
     sizes: bool = False,
 ) -> dict[TopicIdPartition, LocalLog]:
-    """The local log of each partition; empty without the extra `broker-api`.
-
-    `tiered`: ask where the tier ends too. `sizes`: ask for the bytes too.
-    """
+    """The local log of each partition; empty without the extra `broker-api`. `sizes`: ask for the bytes too."""
     from remote_fetch.locate.broker_channel import BrokerChannel  # noqa: PLC0415 - an extra is loaded for it
 
     try:
@@ -51,8 +46,8 @@ def local_logs(
         say(error.message)
         return {}
     try:
-        bounds = channel.local_bounds(partitions, tiered=tiered)
+        starts = channel.local_starts(partitions)
         known = channel.local_sizes(partitions) if sizes else {}
     finally:
         channel.close()
-    return {partition: LocalLog(found, known.get(partition)) for partition, found in bounds.items()}
+    return {partition: LocalLog(starts.get(partition), known.get(partition)) for partition in partitions}

@@ -276,20 +276,16 @@ class Session:
         if self.brokers is None or self.config.settings.reads_local or self.stepwise is not None:
             return {}  # a leader that is asked for locations gives none for what is on its own disk
         found = self.local_logs(
-            partitions, "records that they also have on their own disks come from the store as well", tiered=False
+            partitions, "records that they also have on their own disks come from the store as well"
         )
-        return {
-            partition: log.bounds.earliest_local_offset
-            for partition, log in found.items()
-            if log.bounds.earliest_local_offset is not None
-        }
+        return {partition: log.start_offset for partition, log in found.items() if log.start_offset is not None}
 
     def local_logs(
-        self, partitions: Sequence[TopicIdPartition], otherwise: str, *, tiered: bool = True, sizes: bool = False
+        self, partitions: Sequence[TopicIdPartition], otherwise: str, *, sizes: bool = False
     ) -> dict[TopicIdPartition, LocalLog]:
         """The logs on the brokers' own disks. Empty without brokers. `otherwise`: the consequence if they do not tell.
 
-        The reasons are reported, each once. `tiered` and `sizes` are those of `local_logs.local_logs`.
+        The reasons are reported, each once. `sizes` is that of `local_logs.local_logs`.
         """
         if self.brokers is None:
             return {}
@@ -299,7 +295,7 @@ class Session:
                 self._said.add(text)
                 self.observe(Notice(f"{text}; {otherwise}"))
 
-        return local_logs(self.brokers.cluster, partitions, say, tiered=tiered, sizes=sizes)
+        return local_logs(self.brokers.cluster, partitions, say, sizes=sizes)
 
     def stored_size(self, segment: RemoteLogSegmentMetadata) -> int | None:
         """The bytes of a segment's objects in the store, None if its metadata does not tell: see `StoredSizer`."""

@@ -20,12 +20,11 @@ import kafka.errors
 import pytest
 
 from remote_fetch.errors import MissingExtra
-from remote_fetch.locate.broker_channel import BrokerChannel, LocalBounds
+from remote_fetch.locate.broker_channel import BrokerChannel
 from remote_fetch.model import TopicIdPartition, Uuid
 
 SERVERS = {"bootstrap.servers": "broker:9092"}
 PREFIX = "brokers cannot be asked what they hold on their own disks: "
-UNKNOWN = LocalBounds(None, None)
 LONG_MS = 20_000
 """Longer than any test waits."""
 
@@ -49,9 +48,8 @@ class Brokers:
         self.configs: list[Mapping[str, Any]] = []
         self.closed: list[str] = []
 
-    def give(self, earliest_local: Answer, latest_tiered: Answer, number: int = 0) -> None:
+    def give(self, earliest_local: Answer, number: int = 0) -> None:
         self.answers["EARLIEST_LOCAL", number] = earliest_local
-        self.answers["LATEST_TIERED", number] = latest_tiered
 
     def answer(self, spec: str, numbers: tuple[int, ...]) -> dict[int, int]:
         self.calls.append((spec, numbers))
@@ -130,47 +128,33 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def bounds_of(channel: BrokerChannel, number: int = 0) -> LocalBounds:
-    return channel.local_bounds([partition(number)])[partition(number)]
+def start_of(channel: BrokerChannel, number: int = 0) -> int | None:
+    return channel.local_starts([partition(number)]).get(partition(number))
 
 
 # -------------------------------------------------------------------------------------------------------------- answers
 
 
-@pytest.mark.parametrize(
-    ("earliest_local", "latest_tiered", "expected"),
-    [
-        (100, 99, LocalBounds(100, 99)),
-        (100, 149, LocalBounds(100, 149)),  # kept in both places
-        (0, -1, LocalBounds(0, -1)),  # nothing tiered
-        (100, 98, LocalBounds(100, -1)),  # what was tiered is deleted, and the leader still names it
-        (40000, 39275, LocalBounds(40000, -1)),
-        (-1, 50, LocalBounds(None, 50)),
-        (-1, -1, LocalBounds(None, -1)),
-        (0, 0, LocalBounds(0, 0)),
-    ],
-)
-def test_bounds_of_two_answers(
-    brokers: Brokers, channel: BrokerChannel, earliest_local: int, latest_tiered: int, expected: LocalBounds
+@pytest.mark.parametrize(("earliest_local", "expected"), [(100, 100), (0, 0), (-1, None)])
+def test_the_answer_of_a_leader(
+    brokers: Brokers, channel: BrokerChannel, earliest_local: int, expected: int | None
 ) -> None:
-    brokers.give(earliest_local, latest_tiered)
-    assert bounds_of(channel) == expected
+    brokers.give(earliest_local)
+    assert start_of(channel) == expected
 
 
-def test_the_local_log_is_asked_for_first(brokers: Brokers, channel: BrokerChannel, said: list[str]) -> None:
+def test_all_partitions_in_one_question(brokers: Brokers, channel: BrokerChannel, said: list[str]) -> None:
     for number in range(3):
-        brokers.give(100 + number, 99 + number, number)
+        brokers.give(100 + number, number)
     wanted = [partition(2), partition(0), partition(1)]
-    assert channel.local_bounds(wanted) == {one: LocalBounds(100 + one.partition, 99 + one.partition) for one in wanted}
-    assert brokers.calls == [("EARLIEST_LOCAL", (0, 1, 2)), ("LATEST_TIERED", (0, 1, 2))]
-    assert channel.local_bounds(wanted[:1], tiered=False) == {partition(2): LocalBounds(102, None)}
-    assert brokers.calls[2:] == [("EARLIEST_LOCAL", (2,))]
+    assert channel.local_starts(wanted) == {one: 100 + one.partition for one in wanted}
+    assert brokers.calls == [("EARLIEST_LOCAL", (0, 1, 2))]
     assert said == []
 
 
 def test_one_client_for_all_calls_with_the_deadline_in_its_waits(brokers: Brokers, channel: BrokerChannel) -> None:
-    brokers.give(1, 0)
-    assert bounds_of(channel) == bounds_of(channel)
+    brokers.give(1)
+    assert start_of(channel) == start_of(channel)
     (config,) = brokers.configs
     assert config["bootstrap_servers"] == ["broker:9092"]
     assert config["bootstrap_timeout_ms"] == config["request_timeout_ms"] == LONG_MS
@@ -204,11 +188,11 @@ def test_sizes_that_nobody_tells(brokers: Brokers, channel: BrokerChannel, said:
     brokers.hook = refuse
     assert channel.local_sizes([partition(0)]) == {}
     assert said == [f"{PREFIX}not now"]
-    assert bounds_of(channel) == LocalBounds()  # it rests
+    assert start_of(channel) is None  # it rests
 
 
 def test_nothing_wanted_nothing_opened(brokers: Brokers, channel: BrokerChannel) -> None:
-    assert channel.local_bounds([]) == {}
+    assert channel.local_starts([]) == {}
     assert brokers.configs == []
 
 
@@ -222,35 +206,26 @@ def test_one_partition_that_fails_takes_no_other_along(
     brokers: Brokers, channel: BrokerChannel, said: list[str], error: Exception
 ) -> None:
     for number in range(5):
-        brokers.give(10, 9, number)
-    brokers.give(error, error, 3)
+        brokers.give(10, number)
+    brokers.give(error, 3)
     wanted = [partition(number) for number in range(5)]
     for _ in range(2):
-        found = channel.local_bounds(wanted)
-        assert found.pop(partition(3)) == UNKNOWN
-        assert set(found.values()) == {LocalBounds(10, 9)}
-        assert len(found) == 4
+        assert channel.local_starts(wanted) == {one: 10 for one in wanted if one.partition != 3}
     assert said == [f"{PREFIX}{error} [t-3]"]
     assert len(brokers.configs) == 1
 
 
 @pytest.mark.parametrize("error", [kafka.errors.UnsupportedVersionError, kafka.errors.IncompatibleBrokerVersion])
-def test_brokers_too_old_for_the_end_of_the_tier(
+def test_brokers_that_are_too_old(
     brokers: Brokers, channel: BrokerChannel, said: list[str], error: type[Exception]
 ) -> None:
     for number in range(4):
-        brokers.give(10, error("version"), number)
+        brokers.give(error("version"), number)
     wanted = [partition(number) for number in range(4)]
-    assert channel.local_bounds(wanted) == dict.fromkeys(wanted, LocalBounds(10, None))
-    assert channel.local_bounds(wanted) == dict.fromkeys(wanted, LocalBounds(10, None))
-    assert len(brokers.calls) == 4  # not sought partition by partition
-    assert said == [f"{PREFIX}they are too old for LATEST_TIERED"]
-
-
-def test_brokers_too_old_for_both(brokers: Brokers, channel: BrokerChannel, said: list[str]) -> None:
-    brokers.give(kafka.errors.UnsupportedVersionError(), kafka.errors.UnsupportedVersionError())
-    assert bounds_of(channel) == UNKNOWN
-    assert len(said) == 2
+    assert channel.local_starts(wanted) == {}
+    assert channel.local_starts(wanted) == {}
+    assert len(brokers.calls) == 2  # not sought partition by partition
+    assert said == [f"{PREFIX}they are too old for EARLIEST_LOCAL"]
 
 
 # -------------------------------------------------------------------------------------------------- when nobody answers
@@ -260,15 +235,15 @@ def test_brokers_too_old_for_both(brokers: Brokers, channel: BrokerChannel, said
 def test_a_call_that_fails_as_a_whole_is_rested_from(
     brokers: Brokers, channel: BrokerChannel, said: list[str], clock: list[float], error: Exception
 ) -> None:
-    brokers.give(error, error)
-    assert bounds_of(channel) == UNKNOWN
+    brokers.give(error)
+    assert start_of(channel) is None
     assert said == [PREFIX + (str(error) or "OSError")]
     until(lambda: brokers.closed == ["admin"])
-    brokers.give(10, 9)
+    brokers.give(10)
     clock.append(clock[-1] + 59)
-    assert bounds_of(channel) == UNKNOWN
+    assert start_of(channel) is None
     clock.append(clock[-1] + 1)
-    assert bounds_of(channel) == LocalBounds(10, 9)
+    assert start_of(channel) == 10
     assert len(brokers.configs) == 2
     assert len(said) == 1
 
@@ -277,7 +252,7 @@ def test_a_client_that_does_not_open_leaves_nothing_open(
     brokers: Brokers, channel: BrokerChannel, said: list[str]
 ) -> None:
     brokers.refuses = kafka.errors.KafkaTimeoutError("no bootstrap")
-    assert bounds_of(channel) == UNKNOWN
+    assert start_of(channel) is None
     assert said == [f"{PREFIX}KafkaTimeoutError: no bootstrap"]
     assert brokers.closed == ["network"]
 
@@ -285,38 +260,39 @@ def test_a_client_that_does_not_open_leaves_nothing_open(
 def test_a_client_that_hangs_is_left_to_its_thread(brokers: Brokers, said: list[str]) -> None:
     released = threading.Event()
     brokers.hook = lambda: None if released.wait(10) else pytest.fail("never released")
-    brokers.give(10, 9)
+    for number in range(2):
+        brokers.give(kafka.errors.UnknownBrokerIdError(-1), number)
     channel = BrokerChannel(SERVERS, timeout_ms=50, say=said.append)
     started_s = time.monotonic()
-    assert bounds_of(channel) == UNKNOWN
+    assert channel.local_starts([partition(0), partition(1)]) == {}
     assert time.monotonic() - started_s < 5
     assert said == [f"{PREFIX}no answer within 50 ms; the log of kafka-python may say more"]
     until(lambda: brokers.closed == ["network"])  # which breaks off what the client is waiting for
     released.set()
     until(lambda: "admin" in brokers.closed)
-    assert [spec for spec, _ in brokers.calls] == ["EARLIEST_LOCAL"]  # nothing more is asked once it is too late
+    assert len(brokers.calls) == 1  # neither half is asked once it is too late
     channel.close()
 
 
 def test_reasons_are_reported_in_the_callers_thread(brokers: Brokers) -> None:
     speakers: list[threading.Thread] = []
     channel = BrokerChannel(SERVERS, timeout_ms=LONG_MS, say=lambda reason: speakers.append(threading.current_thread()))
-    brokers.give(kafka.errors.UnsupportedVersionError(), kafka.errors.TopicAuthorizationFailedError())
-    bounds_of(channel)
+    brokers.give(kafka.errors.UnsupportedVersionError())
+    start_of(channel)
     channel.close()
-    assert speakers == [threading.current_thread()] * 2
+    assert speakers == [threading.current_thread()]
 
 
 # -------------------------------------------------------------------------------------------------------------- closing
 
 
 def test_closing(brokers: Brokers, channel: BrokerChannel, said: list[str]) -> None:
-    brokers.give(10, 9)
-    bounds_of(channel)
+    brokers.give(10)
+    start_of(channel)
     channel.close()
     channel.close()
     assert brokers.closed == ["admin"]
-    assert bounds_of(channel) == UNKNOWN
+    assert start_of(channel) is None
     assert len(brokers.configs) == 1
     assert said == []
 
@@ -324,9 +300,9 @@ def test_closing(brokers: Brokers, channel: BrokerChannel, said: list[str]) -> N
 def test_a_client_that_does_not_close_is_left_behind(brokers: Brokers, said: list[str]) -> None:
     released = threading.Event()
     brokers.close_hook = lambda: None if released.wait(10) else pytest.fail("never released")
-    brokers.give(10, 9)
+    brokers.give(10)
     channel = BrokerChannel(SERVERS, timeout_ms=1000, say=said.append)
-    bounds_of(channel)
+    start_of(channel)
     started_s = time.monotonic()
     channel.close()
     assert time.monotonic() - started_s < 5
@@ -341,8 +317,8 @@ def test_requests_stay_out_of_the_debug_log_while_open(
 ) -> None:
     caplog.set_level(logging.DEBUG, name)
     logger = logging.getLogger(name)
-    brokers.give(10, 9)
-    bounds_of(channel)
+    brokers.give(10)
+    start_of(channel)
     logger.debug("Send: secret")
     logger.warning("broken off")
     channel.close()
@@ -356,8 +332,8 @@ def test_the_client_s_info_is_for_those_who_debug_it(
 ) -> None:
     caplog.set_level(logging.INFO, name)
     logger = logging.getLogger(name)
-    brokers.give(10, 9)
-    bounds_of(channel)
+    brokers.give(10)
+    start_of(channel)
     logger.info("Bootstrap complete")
     logger.setLevel(logging.DEBUG)
     logger.info("Connected")
@@ -395,7 +371,7 @@ def test_settings_without_counterpart_are_named_and_no_broker_is_asked(brokers: 
     assert said == [
         f"{PREFIX}kafka-python has no counterpart of what is configured: ssl.keystore.location, ssl.keystore.password"
     ]
-    assert bounds_of(channel) == UNKNOWN
+    assert start_of(channel) is None
     channel.close()
     assert brokers.configs == []
     assert len(said) == 1
@@ -406,7 +382,7 @@ def test_tls_settings_that_cannot_be_used(brokers: Brokers, said: list[str], pro
     channel = BrokerChannel({**SERVERS, "security.protocol": "SSL", **properties}, timeout_ms=LONG_MS, say=said.append)
     assert len(said) == 1
     assert said[0].startswith(f"{PREFIX}the TLS settings cannot be used: ")
-    assert bounds_of(channel) == UNKNOWN
+    assert start_of(channel) is None
     assert brokers.configs == []
 
 
@@ -429,7 +405,7 @@ def test_a_broker_that_accepts_and_says_nothing(said: list[str], protocol: str) 
         }
         channel = BrokerChannel(properties, timeout_ms=300, say=said.append)
         started_s = time.monotonic()
-        assert bounds_of(channel) == UNKNOWN
+        assert start_of(channel) is None
         channel.close()
         assert time.monotonic() - started_s < 5
         assert len(said) == 1

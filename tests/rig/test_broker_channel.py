@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from remote_fetch.locate.broker_channel import BrokerChannel, LocalBounds
+from remote_fetch.locate.broker_channel import BrokerChannel
 from remote_fetch.model import TopicIdPartition, Uuid
 from tests.rig import topics
 from tests.rig.rig import VERSIONS, Rig, single
@@ -38,24 +38,12 @@ def channel_to(properties: dict[str, Any], said: list[str], timeout_ms: int = TI
         channel.close()
 
 
-def tier_ends_at(rig: Rig, offset: int) -> int | None:
-    """The answer of these brokers if the tier ends at `offset`: None before 3.9 (KIP-1005)."""
-    return offset if rig.is_at_least(3, 9) else None
-
-
-def without_age(rig: Rig, said: list[str]) -> list[str]:
-    """The reported reasons, without the reason that the brokers are too old, if they are."""
-    too_old = [text for text in said if "they are too old for LATEST_TIERED" in text]
-    assert bool(too_old) != rig.is_at_least(3, 9)
-    return [text for text in said if text not in too_old]
-
-
 def oracle(rig: Rig, topic: str, number: int = 0) -> topics.Offsets:
     return topics.offsets(rig, topic, number)
 
 
 @pytest.mark.slow
-def test_where_the_local_log_begins_and_the_tier_ends(rig: Rig) -> None:
+def test_where_the_local_log_begins(rig: Rig) -> None:
     said: list[str] = []
     gone, kept, plain, absent = "channel-gone", "channel-kept", "channel-plain", "channel-absent"
     topics.create_topic(rig, gone, 2)
@@ -67,22 +55,10 @@ def test_where_the_local_log_begins_and_the_tier_ends(rig: Rig) -> None:
     rig.until("something of the kept topic tiered", lambda: oracle(rig, kept).latest_tiered > 0)
     with channel_to({"bootstrap.servers": rig.bootstrap}, said) as channel:
         wanted = [partition(gone), partition(gone, 1), partition(plain), partition(absent), partition(gone, 2)]
-        assert channel.local_bounds(wanted) == {
-            partition(gone): LocalBounds(200, tier_ends_at(rig, 199)),
-            partition(gone, 1): LocalBounds(0, tier_ends_at(rig, -1)),
-            partition(plain): LocalBounds(0, tier_ends_at(rig, -1)),
-            partition(absent): LocalBounds(None, None),
-            partition(gone, 2): LocalBounds(None, None),
-        }
-        (of_absent,) = without_age(rig, said)
+        assert channel.local_starts(wanted) == {partition(gone): 200, partition(gone, 1): 0, partition(plain): 0}
+        (of_absent,) = said
         assert "UnknownTopicOrPartition" in of_absent
-        both = channel.local_bounds([partition(kept)])[partition(kept)]
-        assert both.earliest_local_offset == 0
-        if tier_ends_at(rig, 0) is None:
-            assert both.latest_tiered_offset is None
-        else:
-            assert both.latest_tiered_offset is not None
-            assert 0 < both.latest_tiered_offset < 200
+        assert channel.local_starts([partition(kept)]) == {partition(kept): 0}
 
 
 @pytest.mark.slow
@@ -97,12 +73,10 @@ def test_a_tier_whose_records_are_deleted(rig: Rig) -> None:
     topics.delete_records(rig, topic, 0, 202)
     said: list[str] = []
     with channel_to({"bootstrap.servers": rig.bootstrap}, said) as channel:
-        found = channel.local_bounds([partition(topic)])[partition(topic)]
+        found = channel.local_starts([partition(topic)])
     assert tiered == 199
-    if rig.is_at_least(3, 9):
-        assert oracle(rig, topic).latest_tiered == tiered  # the broker goes on naming it
-    assert found == LocalBounds(202, tier_ends_at(rig, -1))
-    assert without_age(rig, said) == []
+    assert found == {partition(topic): 202}
+    assert said == []
 
 
 def allow_describe(rig: Rig, user: str, topic: str) -> None:
@@ -134,16 +108,13 @@ def test_with_a_password(needs_broker: None, tmp_path: Path, caplog: pytest.LogC
         properties = rig.sasl_client("reader")
         said: list[str] = []
         with channel_to(properties, said) as channel:
-            assert channel.local_bounds([partition("allowed"), partition("denied")]) == {
-                partition("allowed"): LocalBounds(100, tier_ends_at(rig, 99)),
-                partition("denied"): LocalBounds(None, None),
-            }
-        (of_denied,) = without_age(rig, said)
+            assert channel.local_starts([partition("allowed"), partition("denied")]) == {partition("allowed"): 100}
+        (of_denied,) = said
         assert "[denied-0]" in of_denied
         said.clear()
         wrong = {**properties, "sasl.password": "another-secret"}
         with channel_to(wrong, said, timeout_ms=2000) as channel:
-            assert channel.local_bounds([partition("allowed")]) == {partition("allowed"): LocalBounds(None, None)}
+            assert channel.local_starts([partition("allowed")]) == {}
         assert len(said) == 1
     assert "SaslHandshake" not in caplog.text
     for secret in (properties["sasl.password"], "another-secret"):

@@ -10,7 +10,6 @@ import pytest
 
 from remote_fetch.errors import MissingExtra
 from remote_fetch.locate import broker_channel
-from remote_fetch.locate.broker_channel import LocalBounds
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.observe import Event, Notice
 from remote_fetch.session.local_logs import LocalLog
@@ -29,10 +28,8 @@ class Channel:
         assert properties["bootstrap.servers"] == "127.0.0.1:1"
         say("a reason")
 
-    def local_bounds(
-        self, partitions: Sequence[TopicIdPartition], *, tiered: bool
-    ) -> dict[TopicIdPartition, LocalBounds]:
-        return {ONE: LocalBounds(7, 9 if tiered else None), TWO: LocalBounds()}
+    def local_starts(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
+        return {ONE: 7}
 
     def local_sizes(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
         type(self).asked_sizes += 1
@@ -67,7 +64,7 @@ def test_starts_bounds_and_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert opened.local_starts([ONE, TWO]) == {ONE: 7}
         assert (Channel.closed, Channel.asked_sizes) == (1, 0)
         known = opened.local_logs([ONE, TWO], "so be it", sizes=True)
-    assert known == {ONE: LocalLog(LocalBounds(7, 9), None), TWO: LocalLog(LocalBounds(), 70)}
+    assert known == {ONE: LocalLog(7, None), TWO: LocalLog(None, 70)}
     assert (Channel.closed, Channel.asked_sizes) == (2, 1)
     assert said == [
         "a reason; records that they also have on their own disks come from the store as well"
