@@ -91,16 +91,16 @@ class DeepAudit:
         try:
             facts = check.read(segment_bytes(self._storage, segment, ahead_bytes=segment.known_size_bytes or 0))
         except SegmentNotFound as error:
-            yield files.finding(FindingKind.MISSING, f"its log: {error}")
+            yield Finding.about(segment, FindingKind.MISSING, f"its log: {error}")
             return
         except _FAULTS as error:
-            yield files.finding(FindingKind.CORRUPT, str(error))
+            yield Finding.about(segment, FindingKind.CORRUPT, str(error))
             return
         self._next, self._transactions = (partition, end + 1), check.transactions
         for kind, text in _judged(check, facts, segment, transactions, epochs):
-            yield files.finding(kind, text)
+            yield Finding.about(segment, kind, text)
         for fault in check.snapshot_faults(producers):
-            yield files.finding(FindingKind.DAMAGED_INDEX, f"{IndexType.PRODUCER_SNAPSHOT} index: {fault}")
+            yield Finding.about(segment, FindingKind.DAMAGED_INDEX, f"{IndexType.PRODUCER_SNAPSHOT} index: {fault}")
 
 
 class _Files:
@@ -111,19 +111,16 @@ class _Files:
         self._segment = segment
         self.findings: list[Finding] = []
 
-    def finding(self, kind: FindingKind, text: str) -> Finding:
-        """A finding about the segment."""
-        segment = self._segment
-        return Finding(kind, text, segment.segment_id, segment.start_offset, segment.end_offset)
-
     def read(self, index_type: IndexType, parse: Callable[[Buffer], T]) -> T | None:
         """One file, None if it is missing or damaged."""
         try:
             return read_parsed(self._storage, self._segment, index_type, parse)
         except SegmentNotFound as error:
-            self.findings.append(self.finding(FindingKind.MISSING, f"its {index_type} index: {error}"))
+            self.findings.append(Finding.about(self._segment, FindingKind.MISSING, f"its {index_type} index: {error}"))
         except _FAULTS as error:
-            self.findings.append(self.finding(FindingKind.DAMAGED_INDEX, f"{index_type} index: {error}"))
+            self.findings.append(
+                Finding.about(self._segment, FindingKind.DAMAGED_INDEX, f"{index_type} index: {error}")
+            )
         return None
 
 

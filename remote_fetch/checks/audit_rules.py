@@ -104,17 +104,13 @@ def judge_order(
         wanted = start if before is None else before.end_offset + 1
         if wanted is not None and segment.start_offset > max(wanted, start or 0):
             text = f"no segment has the offsets {max(wanted, start or 0)} to {segment.start_offset - 1} before it"
-            yield _of(FindingKind.HOLE, text, segment)
+            yield Finding.about(segment, FindingKind.HOLE, text)
         elif before is not None and _overlap(before, segment):
             last = min(before.end_offset, segment.end_offset)
             text = f"segment {before.segment_id.id} has the offsets {segment.start_offset} to {last} too"
-            yield _of(FindingKind.OVERLAP, text, segment)
+            yield Finding.about(segment, FindingKind.OVERLAP, text)
         if before is None or segment.end_offset > before.end_offset:
             before = segment
-
-
-def _of(kind: FindingKind, text: str, segment: RemoteLogSegmentMetadata) -> Finding:
-    return Finding(kind, text, segment.segment_id, segment.start_offset, segment.end_offset)
 
 
 def _overlap(before: RemoteLogSegmentMetadata, segment: RemoteLogSegmentMetadata) -> bool:

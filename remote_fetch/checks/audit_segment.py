@@ -15,9 +15,7 @@ from remote_fetch.formats.metadata_records import SegmentMetadataRecord, Segment
 from remote_fetch.locate.uploads import DELETED, Upload, said_by
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
 
-__all__ = ["SEGMENT_KEY_BYTES", "SegmentLife", "faults_of", "key_of", "life_of"]
-
-SEGMENT_KEY_BYTES = 36
+__all__ = ["SegmentLife", "faults_of", "key_of", "life_of"]
 
 
 def key_of(segment_id: RemoteLogSegmentId) -> bytes:

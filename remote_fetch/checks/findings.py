@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-from remote_fetch.model import RemoteLogSegmentId
+from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata
 
 __all__ = ["SEVERITIES", "Finding", "FindingKind", "Severity"]
 
@@ -84,6 +84,11 @@ class Finding:
     object_name: str | None = None
     size_bytes: int | None = None
     may_delete: bool = False
+
+    @classmethod
+    def about(cls, segment: RemoteLogSegmentMetadata, kind: FindingKind, text: str) -> Finding:
+        """A finding about a segment."""
+        return cls(kind, text, segment.segment_id, segment.start_offset, segment.end_offset)
 
     @property
     def severity(self) -> Severity:
