@@ -81,13 +81,12 @@ class Scalar(Node):
 
 @dataclass(frozen=True)
 class Fixed(Node):
-    """A fixed of `size_bytes`. `is_uuid`: 16 bytes that are shown as text."""
+    """A fixed of `size_bytes`."""
 
     name: str
     aliases: frozenset[str]
     size_bytes: int
     arrow: DataType
-    is_uuid: bool = False
 
     @property
     def plain(self) -> DataType:
@@ -268,7 +267,7 @@ def _complex(schema: Mapping[str, Any], names: Mapping[str, Any], inside: tuple[
     size = schema["size"]
     is_uuid = schema.get("logicalType") == "uuid" and size == 16
     arrow = _PLAIN["string"] if is_uuid else _decimal(schema) or _PLAIN["bytes"]
-    return Fixed(schema["name"], aliases, size, arrow, is_uuid)
+    return Fixed(schema["name"], aliases, size, arrow)
 
 
 def _union(schema: list[Any], names: Mapping[str, Any], inside: tuple[str, ...]) -> Node:
