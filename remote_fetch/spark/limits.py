@@ -116,30 +116,24 @@ def _at(limit: Limit, partition: TopicIdPartition) -> Bound:
 
 
 def _first(planner: Planner, opened: OpenPartition, limit: Bound, rules: LimitRules) -> int:
+    if isinstance(limit, int) and limit < opened.first_offset:
+        _lose(planner, opened.partition, f"offsets {limit} to {opened.first_offset - 1} are gone", limit, rules)
+        return opened.first_offset
+    return _stop(planner, opened, limit, rules, needs_match=not rules.latest_if_unmatched)
+
+
+def _stop(
+    planner: Planner, opened: OpenPartition, limit: Bound, rules: LimitRules, *, needs_match: bool = False
+) -> int:
     if isinstance(limit, Timestamp):
         found = planner.first_offset_at(opened, limit.timestamp_ms)
-        if found is None and not rules.latest_if_unmatched:
+        if found is None and needs_match:
             partition = opened.partition
             raise ConfigError(
                 f"No offset matched from request of topic-partition {partition.topic}-{partition.partition} and "
                 f"timestamp {limit.timestamp_ms}.",
                 key="startingOffsetsByTimestampStrategy",
             )
-        return opened.end_offset if found is None else min(found, opened.end_offset)
-    if isinstance(limit, Edge):
-        return opened.first_offset if limit is Edge.EARLIEST else opened.end_offset
-    if limit < opened.first_offset:
-        _lose(planner, opened.partition, f"offsets {limit} to {opened.first_offset - 1} are gone", limit, rules)
-        return opened.first_offset
-    if limit > opened.last_start:
-        _lose(planner, opened.partition, f"the log ends at offset {opened.last_start}, before {limit}", limit, rules)
-        return opened.last_start
-    return limit
-
-
-def _stop(planner: Planner, opened: OpenPartition, limit: Bound, rules: LimitRules) -> int:
-    if isinstance(limit, Timestamp):
-        found = planner.first_offset_at(opened, limit.timestamp_ms)
         return opened.end_offset if found is None else min(found, opened.end_offset)
     if isinstance(limit, Edge):
         return opened.first_offset if limit is Edge.EARLIEST else opened.end_offset

@@ -111,12 +111,12 @@ class StreamDriver:
         self._check_lost(start, bounds)
         firsts = {at: start.get(at, low) for at, (low, _) in bounds.items()}
         wanted = {at: max(end - firsts[at], 0) for at, (_, end) in bounds.items()}
+        stops = {at: end for at, (_, end) in bounds.items()}
         if not is_limited:
             self._went_at_s = self._clock()
-            return {at: end for at, (_, end) in bounds.items()}
+            return stops
         if self._waits(sum(wanted.values())):
             return start
-        stops = {at: end for at, (_, end) in bounds.items()}
         for limit, size, cut in (
             (self._limits.max_offsets, _offsets, stop_after_offsets),
             (self._limits.max_bytes, size_of, stop_after_bytes),
