@@ -69,6 +69,11 @@ class SegmentSlice:
     is_cut: bool = False
 
     @property
+    def partition(self) -> TopicIdPartition:
+        """The partition of the segment."""
+        return self.segment.topic_id_partition
+
+    @property
     def size_bytes(self) -> int | None:
         """How many bytes will be read, None if the segment's size is unknown."""
         if self.end_position >= 0:

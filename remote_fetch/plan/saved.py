@@ -117,14 +117,10 @@ def _check_slice(step: SegmentSlice) -> None:
 
 def _check_order(before: PlanStep, after: PlanStep) -> None:
     """Raise ValueError for steps of one partition that have offsets twice or in another order."""
-    if _partition_of(before) != _partition_of(after) or before.last_offset < after.first_offset:
+    if before.partition != after.partition or before.last_offset < after.first_offset:
         return
     if not (isinstance(before, SegmentSlice) and isinstance(after, SegmentSlice) and before.is_cut and after.is_cut):
         raise ValueError(f"{after} follows {before}")
-
-
-def _partition_of(step: PlanStep) -> TopicIdPartition:
-    return step.partition if isinstance(step, BrokerRange) else step.segment.topic_id_partition
 
 
 def _dump_segment(segment: RemoteLogSegmentMetadata) -> dict[str, Any]:

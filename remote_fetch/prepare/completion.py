@@ -132,5 +132,5 @@ class _Completion:
         """The step as a broker range."""
         if isinstance(step, BrokerRange):
             return step
-        partition = step.segment.topic_id_partition
+        partition = step.partition
         return self._fallback.after(error, partition, step.first_offset, step.last_offset)

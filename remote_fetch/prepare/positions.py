@@ -70,7 +70,7 @@ def narrow_by(storage: Storage, piece: SegmentSlice, index: OffsetIndex) -> Segm
             if narrowed.start_position > 0:
                 count_tie(storage, piece.segment, candidate)
             return narrowed
-    storage.observe(SegmentScanned(piece.segment.topic_id_partition, IndexType.OFFSET, "ambiguous"))
+    storage.observe(SegmentScanned(piece.partition, IndexType.OFFSET, "ambiguous"))
     return piece
 
 

@@ -86,7 +86,7 @@ class TimeLookup:
         """Raise Unlocatable if an object is missing right before a slice, because the wanted record may be in it."""
         if before is None or not self._locator.end_is_inferred(before.segment):
             return
-        partition = piece.segment.topic_id_partition
+        partition = piece.partition
         known = self._locator.measure(partition, before.segment).segments
         last = max((one.end_offset for one in known if one.start_offset < piece.first_offset), default=-1)
         if last < piece.first_offset - 1:
@@ -130,7 +130,7 @@ class TimeLookup:
 
     def _observe_second_try(self, piece: SegmentSlice, error: MisleadingIndex | RemoteFetchError) -> None:
         """Report why the segment is searched again, from its first byte: a wrong index, or bytes damaged on the way."""
-        partition = piece.segment.topic_id_partition
+        partition = piece.partition
         if piece.start_position > 0 or isinstance(error, MisleadingIndex):
             self._storage.observe(SegmentScanned(partition, IndexType.OFFSET, "misleading"))
         else:
@@ -167,7 +167,7 @@ class TimeLookup:
         except RemoteFetchError:  # the answer does not need it: the read will raise this if it comes there
             return
         if header is not None and 0 <= header.max_timestamp_ms < timestamp_ms:
-            partition = piece.segment.topic_id_partition
+            partition = piece.partition
             self._storage.observe(
                 Notice(
                     f"{partition.topic}-{partition.partition}: the first record at or after the given time is the "
@@ -196,7 +196,7 @@ class TimeLookup:
         # Several partitions are searched at once, and only one thread may use the session's codecs.
         codecs = Codecs(max_bytes=self._storage.settings.max_decompressed_bytes)
         header, records = as_v2(batch, codecs)
-        partition = piece.segment.topic_id_partition
+        partition = piece.partition
         reader = BatchReader(partition.topic, partition.partition, ("offset", "timestampMs"))
         decoded = reader.read(header, records, piece.first_offset, piece.last_offset + 1)
         for found in arrow_of(decoded):

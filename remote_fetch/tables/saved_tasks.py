@@ -17,7 +17,7 @@ from typing import Any
 
 from remote_fetch.errors import CorruptSegment, TopicRecreated, UnsupportedFormat
 from remote_fetch.model import IsolationLevel, RemoteLogSegmentId, TopicIdPartition
-from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
+from remote_fetch.plan.ranges import PlanStep, SegmentSlice
 from remote_fetch.plan.saved import dump_plan, load_plan
 from remote_fetch.plan.shares import Share
 from remote_fetch.prepare.planner import Planner
@@ -94,13 +94,13 @@ def _packed(plans: Sequence[tuple[tuple[PlanStep, ...], int]], reading: Reading)
     with Session.open(reading.config) as session:
         planner = Planner(session, reading.isolation)
         found = open_partitions(planner, reading.find(session))
-        stored = {_partition(step) for steps, _ in plans for step in steps if isinstance(step, SegmentSlice)}
+        stored = {step.partition for steps, _ in plans for step in steps if isinstance(step, SegmentSlice)}
         opened = [divided(one, takes_store=one.partition in stored) for one in found]
         numbers = {one.partition: number for number, one in enumerate(opened)}
         has_broker = session.fallback.reader is not None
         known = {segment.segment_id for one in opened for segment in one.timeline.segments}
         for steps, size_bytes in plans:
-            numbered = tuple((_number(numbers, _partition(step)), step) for step in steps)
+            numbered = tuple((_number(numbers, step.partition), step) for step in steps)
             is_outdated = session.stepwise is None and any(
                 _is_gone(step, known) and _is_outdated(opened[number], step, has_broker) for number, step in numbered
             )
@@ -123,10 +123,6 @@ def _is_outdated(opened: OpenPartition, step: PlanStep, has_broker: bool) -> boo
     if has_broker:
         return is_cut and step.last_offset >= opened.first_offset
     return is_cut or step.first_offset < opened.first_offset
-
-
-def _partition(step: PlanStep) -> TopicIdPartition:
-    return step.partition if isinstance(step, BrokerRange) else step.segment.topic_id_partition
 
 
 def _number(numbers: dict[TopicIdPartition, int], partition: TopicIdPartition) -> int:
