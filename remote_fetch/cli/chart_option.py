@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import sys
@@ -11,7 +12,7 @@ from remote_fetch.cli.chart import Chart, svg_chart, text_chart
 from remote_fetch.errors import ConfigError
 from remote_fetch.file_errors import file_fault
 
-__all__ = ["ON_TERMINAL", "add_chart_option", "draw_chart"]
+__all__ = ["ON_TERMINAL", "add_chart_option", "check_chart_option", "draw_chart"]
 
 ON_TERMINAL = "-"
 """The value of `--chart` without a file."""
@@ -23,6 +24,12 @@ def add_chart_option(group: Any) -> None:
         "--chart", nargs="?", const=ON_TERMINAL, metavar="FILE.svg",
         help="draw the segments over time, in place of their lines; with FILE.svg write a picture beside them",
     )  # fmt: skip
+
+
+def check_chart_option(arguments: argparse.Namespace) -> None:
+    """Raise ConfigError if both a chart and JSON would go to the terminal."""
+    if arguments.json and arguments.chart == ON_TERMINAL:
+        raise ConfigError("-J and --chart exclude each other; --chart FILE.svg goes with -J", key="--chart")
 
 
 def draw_chart(where: str, chart: Chart, title: str) -> None:

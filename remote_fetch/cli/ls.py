@@ -18,7 +18,7 @@ from typing import Any
 
 from remote_fetch.amounts import counted, human_bytes
 from remote_fetch.cli.chart import chart_of
-from remote_fetch.cli.chart_option import ON_TERMINAL, add_chart_option, draw_chart
+from remote_fetch.cli.chart_option import ON_TERMINAL, add_chart_option, check_chart_option, draw_chart
 from remote_fetch.cli.options import (
     about,
     add_common_options,
@@ -30,7 +30,7 @@ from remote_fetch.cli.options import (
     topics_from,
 )
 from remote_fetch.cli.printer import iso_time
-from remote_fetch.errors import ConfigError, UnknownTopic
+from remote_fetch.errors import UnknownTopic
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata
 from remote_fetch.observe import unusable_text
@@ -57,8 +57,7 @@ def add_parser(commands: Any, summary: str) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     topics, partitions = topics_from(arguments), partitions_from(arguments)
-    if arguments.json and arguments.chart == ON_TERMINAL:
-        raise ConfigError("-J and --chart exclude each other; --chart FILE.svg goes with -J", key="--chart")
+    check_chart_option(arguments)
     with Session.open(config_from(arguments)) as session:
         print_segments(session, topics, partitions, as_json=arguments.json, chart=arguments.chart)
     return 0

@@ -17,9 +17,9 @@ from typing import Any
 from remote_fetch.amounts import counted, human_bytes
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.chart import Chart, chart_of
-from remote_fetch.cli.chart_option import ON_TERMINAL, add_chart_option, draw_chart
+from remote_fetch.cli.chart_option import ON_TERMINAL, add_chart_option, check_chart_option, draw_chart
 from remote_fetch.cli.options import about, add_common_options, add_json_option, add_range_options, config_from
-from remote_fetch.errors import ConfigError, Unlocatable
+from remote_fetch.errors import Unlocatable
 from remote_fetch.observe import Event, Notice
 from remote_fetch.plan.cost import PlanCost, StoredSize, estimate, untold
 from remote_fetch.plan.prices import Prices
@@ -50,8 +50,7 @@ def add_parser(commands: Any, summary: str) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     warnings: list[str] = []
-    if arguments.json and arguments.chart == ON_TERMINAL:
-        raise ConfigError("-J and --chart exclude each other; --chart FILE.svg goes with -J", key="--chart")
+    check_chart_option(arguments)
 
     def hear(event: Event) -> None:
         if isinstance(event, Notice) and event.is_warning:
