@@ -10,7 +10,7 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol, TypeAlias
@@ -24,6 +24,7 @@ __all__ = [
     "PlanStep",
     "Reason",
     "SegmentSlice",
+    "leading_slices",
     "narrow",
     "plan_offsets",
     "replace_tail",
@@ -111,6 +112,14 @@ class BrokerRange:
 
 
 PlanStep: TypeAlias = SegmentSlice | BrokerRange
+
+
+def leading_slices(steps: Iterable[PlanStep]) -> Iterator[SegmentSlice]:
+    """The slices before the first range of the broker."""
+    for step in steps:
+        if isinstance(step, BrokerRange):
+            return
+        yield step
 
 
 class Coverage(Protocol):

@@ -132,5 +132,4 @@ class _Completion:
         """The step as a broker range."""
         if isinstance(step, BrokerRange):
             return step
-        partition = step.partition
-        return self._fallback.after(error, partition, step.first_offset, step.last_offset)
+        return self._fallback.after(error, self._partition, step.first_offset, step.last_offset)

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice, takewhile
+from itertools import islice
 from typing import TypeVar
 
 from remote_fetch.errors import RemoteFetchError
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition
 from remote_fetch.observe import Notice, Observer
-from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, plan_offsets
+from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, leading_slices, plan_offsets
 from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.prepare.opening import open_partition
 from remote_fetch.prepare.parallel import TIMEOUT_MS, threads
@@ -108,10 +108,10 @@ class Planner:
     def leading(self, opened: OpenPartition, first: int, most: int) -> PartitionPlan | str:
         """A plan of at most `most` consecutive slices from offset `first` on. If there is none, the reason for that."""
         stop = opened.clip(opened.stop_offset)
-        slices = _leading(plan_offsets(opened.partition, opened, first, stop), most)
+        slices = tuple(islice(leading_slices(plan_offsets(opened.partition, opened, first, stop)), most))
         if slices:
             plan = self._whole(opened, first, slices[-1].last_offset + 1)
-            slices = _leading(plan.steps, most)
+            slices = tuple(islice(leading_slices(plan.steps), most))
             if slices:
                 return replace(plan, steps=slices)
         shown = max(stop, first + 1)
@@ -216,8 +216,3 @@ def _stable(first: int, stop: int) -> Replan:
         return plan_offsets(now.partition, now, first, stop, stable_stop=now.stable_stop)
 
     return replan
-
-
-def _leading(steps: Sequence[PlanStep], most: int) -> tuple[SegmentSlice, ...]:
-    slices = takewhile(lambda step: isinstance(step, SegmentSlice), steps)
-    return tuple(step for step in islice(slices, most) if isinstance(step, SegmentSlice))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import islice, takewhile
+from itertools import islice
 
 from remote_fetch.decode.decoded_rows import arrow_of
 from remote_fetch.decode.run_decoder import BatchReader
@@ -25,7 +25,7 @@ from remote_fetch.locate.listing import GAP_HINT
 from remote_fetch.locate.locator import GuessingLocator
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import Notice, RangeReread, SegmentScanned
-from remote_fetch.plan.ranges import PlanStep, SegmentSlice, plan_offsets
+from remote_fetch.plan.ranges import SegmentSlice, leading_slices, plan_offsets
 from remote_fetch.prepare.batch_walk import batches_of
 from remote_fetch.prepare.order import MisleadingIndex, check_order
 from remote_fetch.prepare.positions import narrow_slice
@@ -61,7 +61,7 @@ class TimeLookup:
         steps = plan_offsets(opened.partition, opened, opened.first_offset, opened.last_start)
         if self._brokers is None:
             refuse_broker_ranges(opened.timeline, steps)
-        pieces = [step for step in takewhile(_is_slice, steps) if isinstance(step, SegmentSlice)]
+        pieces = list(leading_slices(steps))
         try:
             found = self._first_in_tier(pieces, timestamp_ms)
             if found is not None or len(pieces) == len(steps) or self._brokers is None:
@@ -204,7 +204,3 @@ class TimeLookup:
                 if row_ms >= timestamp_ms:
                     return int(offset)
         return None
-
-
-def _is_slice(step: PlanStep) -> bool:
-    return isinstance(step, SegmentSlice)
