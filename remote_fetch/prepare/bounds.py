@@ -21,7 +21,7 @@ from typing import TypeAlias
 from remote_fetch.errors import ConfigError, OffsetOutOfRange
 from remote_fetch.prepare.view import OpenPartition
 
-__all__ = ["Bound", "Edge", "Timestamp", "UserBound", "parse_bound", "resolve"]
+__all__ = ["Bound", "Edge", "LookUp", "Timestamp", "UserBound", "offset_of", "parse_bound", "resolve"]
 
 UserBound: TypeAlias = "int | str | datetime | Mapping[int, int | str | datetime]"
 """A bound as users write it. A mapping has one for each partition."""
@@ -94,8 +94,8 @@ def resolve(opened: OpenPartition, start: Bound, end: Bound, look_up: LookUp) ->
         raise ConfigError(
             f"start={start.timestamp_ms} lies after end={end.timestamp_ms} (milliseconds since 1970)", key="start"
         )
-    first = _resolve_one(opened, start, look_up)
-    stop = _resolve_one(opened, end, look_up)
+    first = offset_of(opened, start, look_up)
+    stop = offset_of(opened, end, look_up)
     if isinstance(start, int):
         if isinstance(end, int) and end < start:
             raise ConfigError(f"start={start} lies after end={end}", key="start")
@@ -112,7 +112,8 @@ def resolve(opened: OpenPartition, start: Bound, end: Bound, look_up: LookUp) ->
     return first, max(first, stop)
 
 
-def _resolve_one(opened: OpenPartition, bound: Bound, look_up: LookUp) -> int:
+def offset_of(opened: OpenPartition, bound: Bound, look_up: LookUp) -> int:
+    """The offset of a bound. An offset that was given is not checked. A time that no record has is the end."""
     if isinstance(bound, Edge):
         return opened.first_offset if bound is Edge.EARLIEST else opened.end_offset
     if isinstance(bound, int):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from remote_fetch.errors import ConfigError, OffsetOutOfRange
 from remote_fetch.model import TopicIdPartition
 from remote_fetch.observe import Notice
-from remote_fetch.prepare.bounds import Bound, Edge, Timestamp
+from remote_fetch.prepare.bounds import Bound, LookUp, Timestamp, offset_of
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.view import OpenPartition
 from remote_fetch.spark.options import Limit
@@ -119,28 +119,28 @@ def _first(planner: Planner, opened: OpenPartition, limit: Bound, rules: LimitRu
     if isinstance(limit, int) and limit < opened.first_offset:
         _lose(planner, opened.partition, f"offsets {limit} to {opened.first_offset - 1} are gone", limit, rules)
         return opened.first_offset
-    return _stop(planner, opened, limit, rules, needs_match=not rules.latest_if_unmatched)
 
-
-def _stop(
-    planner: Planner, opened: OpenPartition, limit: Bound, rules: LimitRules, *, needs_match: bool = False
-) -> int:
-    if isinstance(limit, Timestamp):
-        found = planner.first_offset_at(opened, limit.timestamp_ms)
-        if found is None and needs_match:
+    def look_up(opened: OpenPartition, timestamp_ms: int) -> int | None:
+        found = planner.first_offset_at(opened, timestamp_ms)
+        if found is None and not rules.latest_if_unmatched:
             partition = opened.partition
             raise ConfigError(
                 f"No offset matched from request of topic-partition {partition.topic}-{partition.partition} and "
-                f"timestamp {limit.timestamp_ms}.",
+                f"timestamp {timestamp_ms}.",
                 key="startingOffsetsByTimestampStrategy",
             )
-        return opened.end_offset if found is None else min(found, opened.end_offset)
-    if isinstance(limit, Edge):
-        return opened.first_offset if limit is Edge.EARLIEST else opened.end_offset
-    if limit > opened.last_start:
+        return found
+
+    return _stop(planner, opened, limit, rules, look_up)
+
+
+def _stop(
+    planner: Planner, opened: OpenPartition, limit: Bound, rules: LimitRules, look_up: LookUp | None = None
+) -> int:
+    if isinstance(limit, int) and limit > opened.last_start:
         _lose(planner, opened.partition, f"the log ends at offset {opened.last_start}, before {limit}", limit, rules)
         return opened.last_start
-    return limit
+    return offset_of(opened, limit, look_up or planner.first_offset_at)
 
 
 def _lose(planner: Planner, partition: TopicIdPartition, what: str, offset: int, rules: LimitRules) -> None:
