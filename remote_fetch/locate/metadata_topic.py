@@ -18,14 +18,14 @@ from remote_fetch.errors import Unlocatable
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.described import described_partitions
 from remote_fetch.locate.locator import ExactEnds
-from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic
+from remote_fetch.locate.metadata_replay import MetadataTopic
 from remote_fetch.locate.replay_cache import Remark
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.topics import sorted_partitions
 from remote_fetch.locate.unreadable import Unreadable, unlocatable
 from remote_fetch.model import TopicIdPartition
 
-__all__ = ["METADATA_TOPIC", "MetadataTopicLocator"]
+__all__ = ["MetadataTopicLocator"]
 
 
 class MetadataTopicLocator(ExactEnds):

@@ -25,8 +25,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from remote_fetch.locate.clients import consumer_properties
 from remote_fetch.locate.cluster import Cluster
-from remote_fetch.locate.metadata_replay import MetadataTopic
-from remote_fetch.locate.metadata_topic import METADATA_TOPIC, MetadataTopicLocator
+from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic
+from remote_fetch.locate.metadata_topic import MetadataTopicLocator
 from remote_fetch.model import IsolationLevel, Uuid
 from remote_fetch.prepare.job import plan_job
 from remote_fetch.session.session import Session

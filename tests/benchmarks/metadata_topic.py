@@ -28,7 +28,7 @@ from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from remote_fetch.formats.metadata_partitioner import metadata_partition
 from remote_fetch.locate.cluster import Cluster
-from remote_fetch.locate.metadata_topic import METADATA_TOPIC
+from remote_fetch.locate.metadata_replay import METADATA_TOPIC
 from remote_fetch.model import RemoteLogSegmentId, TopicIdPartition, Uuid
 from tests.benchmarks.bench_metadata import RECORDS_PER_SEGMENT, TOPICS, upload
 from tests.benchmarks.metadata_readers import Job, Result

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from remote_fetch.formats.metadata_partitioner import metadata_partition
 from remote_fetch.formats.metadata_records import SegmentMetadataRecord
 from remote_fetch.locate.cluster import Topic
-from remote_fetch.locate.metadata_topic import METADATA_TOPIC
+from remote_fetch.locate.metadata_replay import METADATA_TOPIC
 from remote_fetch.locate.replay_cache import StoreFailed
 from remote_fetch.model import (
     LeaderEpoch,

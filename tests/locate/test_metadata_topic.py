@@ -18,8 +18,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from remote_fetch.errors import UnknownTopic, Unlocatable
 from remote_fetch.formats.metadata_partitioner import metadata_partition
 from remote_fetch.locate.cluster import Cluster, Topic
-from remote_fetch.locate.metadata_replay import MetadataTopic
-from remote_fetch.locate.metadata_topic import METADATA_TOPIC, MetadataTopicLocator
+from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic
+from remote_fetch.locate.metadata_topic import MetadataTopicLocator
 from remote_fetch.model import TopicIdPartition, Uuid
 from tests.locate.metadata_double import (
     COUNT,

@@ -10,8 +10,8 @@ from confluent_kafka import KafkaException
 from remote_fetch.broker_errors import is_refusal
 from remote_fetch.errors import UnknownTopic
 from remote_fetch.locate.cluster import Cluster
-from remote_fetch.locate.metadata_replay import MetadataTopic
-from remote_fetch.locate.metadata_topic import METADATA_TOPIC, MetadataTopicLocator
+from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic
+from remote_fetch.locate.metadata_topic import MetadataTopicLocator
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import TopicIdPartition, Uuid
 from tests.cases import of_a_change
