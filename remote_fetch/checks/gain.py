@@ -20,7 +20,7 @@ from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.formats.batches import BatchHeader, read_header
 from remote_fetch.model import IsolationLevel, RemoteLogSegmentMetadata, TopicIdPartition
 from remote_fetch.plan.cost import PlanCost, estimate
-from remote_fetch.plan.ranges import SegmentSlice
+from remote_fetch.plan.ranges import SegmentSlice, slices_of
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.session.session import Session
@@ -56,7 +56,7 @@ class Tier:
     @property
     def segments(self) -> list[RemoteLogSegmentMetadata]:
         """The segments that a read takes, in order of partition and offset."""
-        return [piece.segment for plan in self.plans for piece in _slices(plan)]
+        return [piece.segment for plan in self.plans for piece in slices_of(plan.steps)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def open_tier(session: Session, topic: str, isolation: IsolationLevel) -> Tier:
     planner = Planner(session, isolation)
     partitions = session.locator.partitions(topic)
     plans = planner.open(partitions, lambda opened: planner.outline(opened, opened.first_offset, opened.end_offset))
-    slices = [_slices(plan) for plan in plans]
+    slices = [slices_of(plan.steps) for plan in plans]
     offsets = sum(piece.last_offset - piece.first_offset + 1 for pieces in slices for piece in pieces)
     cost = estimate(slices, session.config.settings.range_bytes, session.stored_size)
     in_log = sum(plan.opened.end_offset - plan.opened.first_offset for plan in plans)
@@ -102,12 +102,9 @@ def _only_tiered(
         local_start = starts.get(plan.opened.partition)
         if local_start is None:
             return None
-        found += sum(max(min(piece.last_offset + 1, local_start) - piece.first_offset, 0) for piece in _slices(plan))
+        pieces = slices_of(plan.steps)
+        found += sum(max(min(piece.last_offset + 1, local_start) - piece.first_offset, 0) for piece in pieces)
     return found
-
-
-def _slices(plan: PartitionPlan) -> list[SegmentSlice]:
-    return [step for step in plan.steps if isinstance(step, SegmentSlice)]
 
 
 def gain_of(session: Session, tier: Tier, sample_bytes: int, dice: random.Random) -> Gain:
@@ -123,7 +120,7 @@ def gain_of(session: Session, tier: Tier, sample_bytes: int, dice: random.Random
 
 
 def _sample(session: Session, tier: Tier, sample_bytes: int, dice: random.Random) -> Iterator[Choice]:
-    found = [(plan.opened, piece) for plan in tier.plans for piece in _slices(plan)]
+    found = [(plan.opened, piece) for plan in tier.plans for piece in slices_of(plan.steps)]
     chosen = dice.sample(found, min(_PIECES, len(found), max(1, sample_bytes // _PIECE_BYTES)))
     for opened, piece in sorted(chosen, key=lambda each: (each[0].partition.partition, each[1].first_offset)):
         stop = piece.first_offset + _offsets_of(piece, sample_bytes // len(chosen))

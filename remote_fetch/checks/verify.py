@@ -20,7 +20,7 @@ from remote_fetch.checks.comparison import Difference, RowStream, first_differen
 from remote_fetch.errors import ConfigError, ErrorKind, RemoteFetchError, SegmentNotFound
 from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.model import IsolationLevel, TopicIdPartition
-from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice
+from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, slices_of
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.scan.scan import Scan
 from remote_fetch.session.broker import BrokerReader
@@ -113,7 +113,7 @@ def choose(plans: Iterable[PartitionPlan], share: float = 1.0, dice: random.Rand
 
 def _choice(plan: PartitionPlan, share: float, dice: random.Random) -> Choice:
     left_out: Counter[str] = Counter()
-    slices = [step for step in plan.steps if isinstance(step, SegmentSlice)]
+    slices = slices_of(plan.steps)
     if share < 1 and slices:
         slices = dice.sample(slices, max(1, round(share * len(slices))))
     chosen = {step.first_offset for step in slices}  # each offset is in one step
@@ -213,7 +213,7 @@ def stretches(steps: Sequence[PlanStep]) -> Iterator[list[PlanStep]]:
 
 def store_rows(session: Session, plan: PartitionPlan, steps: Sequence[PlanStep]) -> Iterator[pa.RecordBatch]:
     """The rows of these steps out of the store alone. A hole has none. Raises the errors of the store."""
-    slices = tuple(step for step in steps if isinstance(step, SegmentSlice))
+    slices = tuple(slices_of(steps))
     alone = FallbackRule(session.storage.observe, lambda reason: None, None)
     return Scan(session, [replace(plan, steps=slices)], VERIFIED_COLUMNS, fallback=alone).batches()
 

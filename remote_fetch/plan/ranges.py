@@ -29,6 +29,7 @@ __all__ = [
     "plan_offsets",
     "replace_tail",
     "settle_holes",
+    "slices_of",
 ]
 
 
@@ -112,6 +113,11 @@ class BrokerRange:
 
 
 PlanStep: TypeAlias = SegmentSlice | BrokerRange
+
+
+def slices_of(steps: Iterable[PlanStep]) -> list[SegmentSlice]:
+    """The steps that the store serves."""
+    return [step for step in steps if isinstance(step, SegmentSlice)]
 
 
 def leading_slices(steps: Iterable[PlanStep]) -> Iterator[SegmentSlice]:

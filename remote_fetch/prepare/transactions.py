@@ -21,7 +21,7 @@ from remote_fetch.formats.indexes import parse_transaction_index
 from remote_fetch.locate.lineage import Lineage, epoch_at
 from remote_fetch.locate.locator import EndMeasurer
 from remote_fetch.model import AbortedTransaction, IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata
-from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, replace_tail, settle_holes
+from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, replace_tail, settle_holes, slices_of
 from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.prepare.batch_walk import batches_of
 from remote_fetch.prepare.positions import narrow_slice
@@ -173,7 +173,7 @@ def load_aborted(
     Raises CorruptSegment if an index is damaged, or missing or empty although the metadata says that it has entries.
     """
     snapshots = snapshots or ProducerSnapshots(storage)
-    slices = [step for step in steps if isinstance(step, SegmentSlice)]
+    slices = slices_of(steps)
     if not slices:
         return AbortedIntervals.of(())
     followers = [found for last in _last_slices(steps) for found in _followers(opened, last, snapshots)[0]]

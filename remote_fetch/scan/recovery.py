@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import takewhile
 
 from remote_fetch.errors import (
     CorruptSegment,
@@ -27,7 +26,7 @@ from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.model import IndexType
 from remote_fetch.observe import Fallback, Notice, RangeReread, RangeRetried, SegmentScanned
-from remote_fetch.plan.ranges import PlanStep, SegmentSlice, plan_offsets
+from remote_fetch.plan.ranges import PlanStep, SegmentSlice, leading_slices, plan_offsets, slices_of
 from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.prepare.order import MisleadingIndex
 from remote_fetch.prepare.positions import narrow_edges
@@ -37,7 +36,7 @@ from remote_fetch.prepare.segment_ends import EndsTooSoon, Gap, SizeTooSmall, of
 from remote_fetch.prepare.segment_files import object_of
 from remote_fetch.prepare.transactions import load_aborted
 from remote_fetch.prepare.true_sizes import with_true_sizes
-from remote_fetch.scan.work import BrokerWork, Work, slices, work_for
+from remote_fetch.scan.work import BrokerWork, Work, work_for
 from remote_fetch.session.session import Session
 
 __all__ = ["Recovery"]
@@ -104,7 +103,7 @@ class Recovery:
         what = f"ends before offset {first}"
         if work.partition.rows.aborted is None:
             self._leave_gap(work, first, piece.last_offset, what)
-        elif slices(self._elsewhere(work, first, piece.last_offset)):
+        elif slices_of(self._elsewhere(work, first, piece.last_offset)):
             # The stable offset was computed from this end offset, so it may be wrong too.
             should = f"the segment should end with offset {piece.segment.end_offset} (EndOffset)"
             raise Unlocatable(f"{should} and {what}", first=first, last=piece.last_offset)
@@ -118,7 +117,7 @@ class Recovery:
 
     def _leave_gap(self, work: Work, first: int, last: int, what: str) -> None:
         """Raise Gap if other segments have some of the offsets `first` to `last`, which this segment lacks."""
-        pieces = slices(self._elsewhere(work, first, last))
+        pieces = slices_of(self._elsewhere(work, first, last))
         if pieces:
             # After the last piece this segment is read again, because it may be the last of the tier.
             raise Gap(f"the segment {what}", pieces, pieces[-1].last_offset)
@@ -156,7 +155,7 @@ class Recovery:
         elif isinstance(error, SegmentNotFound):
             shared.opened = shared.opened.with_timeline(locator.refresh(partition))
         steps = self._elsewhere(work, first, piece.last_offset)
-        before = slices(takewhile(lambda step: isinstance(step, SegmentSlice), steps))
+        before = list(leading_slices(steps))
         if not before:
             raise no_other_copy(partition, steps[0], error, may_be_gap=isinstance(error, EndsTooSoon)) from error
         # If a hole follows, the offsets before it are read, and then this segment fails again.

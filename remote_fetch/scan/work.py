@@ -8,7 +8,7 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from remote_fetch.errors import Unlocatable
@@ -20,7 +20,7 @@ from remote_fetch.plan.visibility import AbortedIntervals, SequentialAborts
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
 from remote_fetch.scan.rows import PartitionRows
 
-__all__ = ["BrokerWork", "SharedPartition", "Work", "requests", "slices", "work_for", "works_of"]
+__all__ = ["BrokerWork", "SharedPartition", "Work", "requests", "work_for", "works_of"]
 
 
 @dataclass(slots=True)
@@ -124,11 +124,6 @@ def _listed_aborts(piece: SegmentSlice, partition: SharedPartition) -> AbortedIn
             last=piece.last_offset,
         )
     return SequentialAborts(listed) if listed else AbortedIntervals.of(())
-
-
-def slices(steps: Iterable[PlanStep]) -> list[SegmentSlice]:
-    """The steps that the store serves."""
-    return [step for step in steps if isinstance(step, SegmentSlice)]
 
 
 def requests(works: Sequence[Work], range_bytes: int, first_bytes: int | None = None) -> Iterator[RangeRequest]:

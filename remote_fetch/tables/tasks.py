@@ -16,7 +16,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from remote_fetch.model import IsolationLevel, RemoteLogSegmentId, RemoteLogSegmentMetadata
-from remote_fetch.plan.ranges import PlanStep, SegmentSlice
+from remote_fetch.plan.ranges import PlanStep, slices_of
 from remote_fetch.plan.shares import Share
 from remote_fetch.prepare.view import OpenPartition
 from remote_fetch.session.session import Planned
@@ -79,7 +79,7 @@ def pack(share: Share, plans: Sequence[OpenPartition], is_inferred: Callable[[Re
 
 
 def _needed(opened: OpenPartition, steps: Sequence[PlanStep]) -> OpenPartition:
-    slices = [step for step in steps if isinstance(step, SegmentSlice)]
+    slices = slices_of(steps)
     if not slices:
         return opened.within(steps[0].first_offset, steps[-1].last_offset).without_segments()
     first, last = slices[0].first_offset, max(step.segment.end_offset for step in slices)
