@@ -17,6 +17,7 @@ __all__ = [
     "broker_says",
     "end_of_truncated_epoch",
     "is_of_another_leader",
+    "is_of_state",
     "is_passing",
     "is_refusal",
     "is_truncation",
@@ -119,6 +120,14 @@ def is_refusal(error: KafkaException) -> bool:
 def is_of_another_leader(error: KafkaException) -> bool:
     """Whether the client's leader, or its leader epoch, differs from that of the brokers."""
     return error.args[0].code() in _OTHER_LEADER
+
+
+def is_of_state(error: KafkaException) -> bool:
+    """Whether librdkafka refuses a call in the state of the partition or of the group.
+
+    It has not assigned the partition yet, has stopped it, or the group rebalances eagerly.
+    """
+    return bool(error.args[0].code() == KafkaError._STATE)
 
 
 def is_unanswered(error: KafkaException) -> bool:

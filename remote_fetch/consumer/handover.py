@@ -15,8 +15,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
+from remote_fetch.broker_errors import is_of_state
 from remote_fetch.consumer.assigned import AssignedPartition, Key
 from remote_fetch.consumer.clock import Clock
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
@@ -109,7 +110,7 @@ class Handover:
             else:
                 self._send_on(partition, partition.topic_partition(offset, leader_epoch))
         except KafkaException as error:
-            if not _is_of_state(error):
+            if not is_of_state(error):
                 raise
             self.assign_again([partition], offset)
         partition.enter(partition.state.handed_over(self._clock()))
@@ -184,7 +185,7 @@ class Handover:
         try:
             self._librdkafka.incremental_unassign([partition.topic_partition() for partition in partitions])
         except KafkaException as error:
-            if self._settings.is_cooperative or not _is_of_state(error):
+            if self._settings.is_cooperative or not is_of_state(error):
                 raise
             return False
         return True
@@ -201,16 +202,11 @@ class Handover:
             partition.position.forget_stored()
 
 
-def _is_of_state(error: KafkaException) -> bool:
-    """Whether the state refuses a call: librdkafka has stopped the partition, or the group rebalances eagerly."""
-    return bool(error.args[0].code() == KafkaError._STATE)
-
-
 @contextlib.contextmanager
 def _unless_stopped() -> Iterator[None]:
     """End the block at a seek that fails because librdkafka has stopped the partition."""
     try:
         yield
     except KafkaException as error:
-        if not _is_of_state(error):
+        if not is_of_state(error):
             raise

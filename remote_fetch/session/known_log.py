@@ -17,7 +17,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from remote_fetch.broker_errors import end_of_truncated_epoch, is_truncation, lacks_epoch
+from remote_fetch.broker_errors import end_of_truncated_epoch, is_of_state, is_truncation, lacks_epoch
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import LogTruncated
 from remote_fetch.locate.clients import Consumer
@@ -82,10 +82,10 @@ class KnownLog:
                 KafkaException,
                 until=Deadline.after(_ASSIGNED_S),
                 pause_s=_SEEK_AGAIN_S,
-                may_pass=_is_not_assigned_yet,
+                may_pass=is_of_state,
             )
         except KafkaException as error:
-            if not _is_not_assigned_yet(error):
+            if not is_of_state(error):
                 raise
             return False
         return True
@@ -154,7 +154,3 @@ def leader_epoch_of(message: Any) -> int:
     """The leader epoch of a record, -1 if it has none."""
     epoch = message.leader_epoch()
     return -1 if epoch is None else int(epoch)
-
-
-def _is_not_assigned_yet(error: KafkaException) -> bool:
-    return bool(error.args[0].code() == KafkaError._STATE)
