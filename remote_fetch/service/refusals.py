@@ -35,6 +35,6 @@ class Refusal(Exception):
         return f"{self.status} {self.code}: {self.message}"
 
 
-def overloaded(what: str, retry_after_s: float = 1.0) -> Refusal:
+def overloaded(what: str) -> Refusal:
     """The refusal of a request that the service has no room for now."""
-    return Refusal(503, "OVERLOADED", f"{what}; ask again a little later", retry_after_s)
+    return Refusal(503, "OVERLOADED", f"{what}; ask again a little later", 1.0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from remote_fetch.observe import Observer, Report, ignore
+from remote_fetch.observe import Report
 from remote_fetch.spark.limits import FAIL_ON_DATA_LOSS_HINT
 from remote_fetch.spark.schema import as_spark
 from remote_fetch.tables.task_reader import read_rows
@@ -32,13 +32,12 @@ def read_task(
     columns: Sequence[str],
     typed: TypedPlan | None = None,
     *,
-    observer: Observer = ignore,
     report: Callable[[Report], None] = lambda report: None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a task, in order of partition and offset, as batches that Spark takes.
 
     `config` is `SourceOptions.config`. Otherwise as `read_rows`.
     """
-    rows = read_rows(task, config, columns, typed, observer=observer, report=report, loss_hint=FAIL_ON_DATA_LOSS_HINT)
+    rows = read_rows(task, config, columns, typed, report=report, loss_hint=FAIL_ON_DATA_LOSS_HINT)
     for batch in rows:
         yield as_spark(batch)
