@@ -53,7 +53,7 @@ def place_of(config: Config) -> str:
     parts += [] if layout is None else [f"layout={layout}"]
     names = sorted(name for name in config.layout if not name.startswith("encryption."))
     parts += [f"layout.{name}={_hash(config.layout[name])}" for name in names]
-    roots = str(config.values["remote.storage.roots"] or "").split(",")
+    roots = (config.settings.storage_roots or "").split(",")
     urls = [_shown_place(url.strip()) for url in (config.settings.storage_url or "", *roots) if url.strip()]
     return ", ".join([*(urls or ["the storage of the brokers"]), *parts])
 
