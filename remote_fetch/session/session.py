@@ -214,7 +214,7 @@ class Session:
 
     def _open_metadata_topic(self, *, readable: bool) -> GuessingLocator:
         cluster = self._cluster_for("metadata-topic")
-        from remote_fetch.locate.metadata_topic import MetadataTopicLocator  # noqa: PLC0415 - as above
+        from remote_fetch.locate.metadata_topic import MetadataTopicLocator  # noqa: PLC0415 - it loads librdkafka
 
         if readable:
             self._metadata = MetadataSource(self.config, cluster, shared=self._is_shared)
