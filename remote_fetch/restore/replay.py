@@ -83,10 +83,10 @@ def replay(
             number, offsets = batch.column("partition")[0].as_py(), batch.column("offset")
             done.next_offsets.setdefault(number, offsets[0].as_py())
             size_bytes = sum(_byte_count(batch.column(name)) for name in ("key", "value"))
-            wait_s = budget.reserve(0) - clock()
-            if wait_s > 0:
+            place = budget.line_up(size_bytes)
+            while (wait_s := place.wait_s()) > 0:
                 sleep(wait_s)
-            budget.charge(size_bytes, gets=batch.num_rows - 1)
+            budget.charge(0, gets=batch.num_rows - 1)
             _write(batch, target, keeps_partitions=keeps_partitions, keeps_timestamps=keeps_timestamps)
             sent.records += batch.num_rows
             sent.size_bytes += size_bytes
