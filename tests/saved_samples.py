@@ -83,7 +83,7 @@ def _journal(again: bytes | None = None, head: JournalHead = _HEAD) -> bytes:
             journal.add(3, 2, 7)
         else:
             path.write_bytes(again)
-            head, maps = read_maps(path)
+            head, maps, _ = read_maps(path)
             journal = Journal.create(path, head)
             for number, known in maps.items():
                 for run in known.runs():

@@ -5,6 +5,7 @@ Rules of the file:
 - Offsets come and go as CSV, in the form of `kafka-consumer-groups --reset-offsets --export` and `--from-file`.
 - CSV is UTF-8, whatever the encoding of the terminal is: an escaped name would be that of another group.
 - Rows of other topics are left out.
+- A journal that was given up is read too, with a warning: it has only offsets that are right.
 - With `-J` there is an object for each row, with the fields' names.
 """
 
@@ -46,7 +47,15 @@ def add_parser(commands: Any, summary: str) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    head, maps = read_maps(Path(arguments.journal))
+    head, maps, given_up = read_maps(Path(arguments.journal))
+    if given_up is not None:
+        known = maps[given_up]
+        print(
+            f"% this restore was given up: partition {given_up} of {head.target} has records that are not of it, "
+            f"at offset {known.target_next} or later. Its offsets of {head.topic} from {max(known.source_next, 0)} on "
+            f"become {known.target_next}",
+            file=sys.stderr,
+        )
     left_out = 0
     for row in _rows(arguments.offsets):
         translated = _translated(row, head, maps)

@@ -6,8 +6,9 @@ Rules of the file:
   that order, and their number says where a later run goes on.
 - Between two runs the old log may lose its first records. Then a run does not count by its own plan what a run before
   has written, because it no longer sees all of these records.
-- The new topic belongs to the restore. A record of another writer is found by its number, and ends the job. Between a
-  run that was killed and the next one its number tells nothing, and only the comparison in the end finds it.
+- The new topic belongs to the restore. A record of another writer is found by the number of records, and ends the job.
+  Between a run that was killed and the next one their number tells nothing. Only the comparison in the end finds it.
+- The journal of a job that is given up has no record whose place is in doubt.
 - The journal is behind the topic, never ahead of it.
 """
 
@@ -117,7 +118,7 @@ class Restore:
             self._session.observe(self._left(journal))
             for plan in self.plans:
                 self._partition(plan, journal)
-            self._check_ends(journal)
+            self._check_ends(journal, dict.fromkeys(journal.maps, 0))
         finally:
             journal.close()
         of_partitions = {number: sum(run.records for run in each.runs()) for number, each in journal.maps.items()}
@@ -201,6 +202,7 @@ class Restore:
     def _take_over(self, journal: Journal) -> None:
         """Find the records that the new topic has and the journal has not."""
         ends = self._stable_ends(journal.maps.keys())
+        found: dict[int, list[tuple[int, int]]] = {}
         for plan in self.plans:
             number = plan.opened.partition.partition
             known = journal.maps[number]
@@ -219,15 +221,17 @@ class Restore:
                     key="--journal",
                     hint="Begin again with an empty topic and a new journal. Keep the old records longer until it ends",
                 )
-            for source, count in _stretches(self._batches(plan, known), ahead):
-                journal.add(number, source, count)
-            if ends[number] != known.target_next:
-                more = ends[number] - known.target_next
+            found[number] = list(_stretches(self._batches(plan, known), ahead))
+            if more := ahead - _count(found[number]):
+                journal.give_up(number)
                 raise ConfigError(
                     f"partition {number} of the target has {more} records more than the tier",
                     key="--to-topic",
                     hint="Another writer has written to the topic. Begin again with an empty topic and a new journal",
                 )
+        for number, stretches in found.items():
+            for source, count in stretches:
+                journal.add(number, source, count)
         journal.sync()
 
     @staticmethod
@@ -291,18 +295,19 @@ class Restore:
         if not pending:
             return
         self._target.flush()
+        self._check_ends(journal, {number: _count(pending)})
         for source, count in pending:
             journal.add(number, source, count)
-        self._check_ends(journal, number)
         journal.sync()
 
-    def _check_ends(self, journal: Journal, *numbers: int) -> None:
-        """Raise ConfigError if the new topic has other records than the journal, in these partitions or in all.
+    def _check_ends(self, journal: Journal, unnoted: Mapping[int, int]) -> None:
+        """Raise ConfigError if partitions of the new topic have other records than this job's.
 
-        No later run goes on then: it would count these records as the next ones of the old topic.
+        `unnoted` has how many records a partition has that are not in the journal. No later run goes on then:
+        it would count the other ones as the next ones of the old topic.
         """
-        for number, end in self._target.ends(numbers or journal.maps.keys()).items():
-            known = journal.maps[number].target_next
+        for number, end in self._target.ends(unnoted).items():
+            known = journal.maps[number].target_next + unnoted[number]
             if end != known:
                 journal.give_up(number)
                 raise ConfigError(
@@ -345,6 +350,10 @@ def _runs_of(offsets: Sequence[int]) -> list[tuple[int, int]]:
         members = list(group)
         found.append((members[0][1], len(members)))
     return found
+
+
+def _count(stretches: Sequence[tuple[int, int]]) -> int:
+    return sum(count for _, count in stretches)
 
 
 def _stretches(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[tuple[int, int]]:

@@ -9,6 +9,7 @@ Rules of the file:
 - Lines are appended after the broker has acknowledged their records, and are on disk before the next ones are sent.
 - A last line that is cut off does not count: its records are found in the new topic.
 - A job is given up if a partition of the new topic has records that are not in the old one. No run goes on from it.
+  That line is the last one. The offsets of the lines before it are right, and are translated as before.
 """
 
 from __future__ import annotations
@@ -86,8 +87,17 @@ class Journal:
 
     @classmethod
     def resume(cls, path: Path) -> Journal:
-        """The journal in a file, to go on with. Raises ConfigError for a file that is none."""
-        head, maps, end = _read(path)
+        """The journal in a file, to go on with.
+
+        Raises ConfigError for a file that is none, or if the job was given up.
+        """
+        head, maps, given_up, end = _read(path)
+        if given_up is not None:
+            raise ConfigError(
+                f"--journal {path}: partition {given_up} of the target has records that are not of this restore",
+                key="--journal",
+                hint="Begin again with an empty topic and a new journal",
+            )
         file = open(path, "r+b")  # noqa: SIM115 - `close` does
         file.truncate(end)
         file.seek(end)
@@ -116,16 +126,21 @@ class Journal:
         self._file.write(json.dumps(line).encode() + b"\n")
 
 
-def read_maps(path: Path) -> tuple[JournalHead, dict[int, OffsetMap]]:
-    """The job of a journal and its offset maps. Raises ConfigError for a file that is none."""
-    head, maps, _ = _read(path)
-    return head, maps
+def read_maps(path: Path) -> tuple[JournalHead, dict[int, OffsetMap], int | None]:
+    """The job of a journal, its offset maps, and the partition for which it was given up or None.
+
+    That partition has records that are not of the job at or behind the end of its map. Raises ConfigError for a file
+    that is no journal.
+    """
+    head, maps, given_up, _ = _read(path)
+    return head, maps, given_up
 
 
-def _read(path: Path) -> tuple[JournalHead, dict[int, OffsetMap], int]:
-    """The head, the maps, and the byte after the last whole line."""
+def _read(path: Path) -> tuple[JournalHead, dict[int, OffsetMap], int | None, int]:
+    """The head, the maps, the partition of `give_up`, and the byte after the last whole line."""
     maps: dict[int, OffsetMap] = {}
     head: JournalHead | None = None
+    given_up: int | None = None
     end = 0
     try:
         with open(path, "rb") as file:
@@ -134,17 +149,15 @@ def _read(path: Path) -> tuple[JournalHead, dict[int, OffsetMap], int]:
                     head = _head_of(json.loads(line))
                     maps = {number: OffsetMap(start) for number, start in head.starts.items()}
                 else:
-                    _take(path, maps, json.loads(line))
+                    given_up = _take(maps, json.loads(line), given_up)
                 end += len(line)
     except OSError as error:
         raise ConfigError(f"--journal {path}: {file_fault(error)}", key="--journal") from None
-    except ConfigError:
-        raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{path} is no journal of a restore, at byte {end}: {error}", key="--journal") from None
     if head is None:
         raise ConfigError(f"{path} is no journal of a restore: it has no first line", key="--journal")
-    return head, maps, end
+    return head, maps, given_up, end
 
 
 def _head_of(line: Mapping[str, Any]) -> JournalHead:
@@ -160,17 +173,19 @@ def _head_of(line: Mapping[str, Any]) -> JournalHead:
     return JournalHead(topic, topic_id, isolation, target, target_id, starts, source_starts)
 
 
-def _take(path: Path, maps: Mapping[int, OffsetMap], line: Mapping[str, Any]) -> None:
+def _take(maps: Mapping[int, OffsetMap], line: Mapping[str, Any], given_up: int | None) -> int | None:
+    """Take a line into the maps. Returns the partition for which the job is given up now, None if it is not."""
+    if given_up is not None:
+        raise ValueError("a line behind the one that gives the job up")
     if "given_up" in line:
-        raise ConfigError(
-            f"--journal {path}: partition {line['given_up']} of the target has records that are not of this restore",
-            key="--journal",
-            hint="Begin again with an empty topic and a new journal",
-        )
+        number = _offset(line["given_up"])
+        maps[number]
+        return number
     run = Run(*(_offset(line[name]) for name in Run._fields))
     added = maps[line["partition"]].add(run.source, run.records)
     if added.target != run.target:
         raise ValueError(f"{run} does not follow the line before it")
+    return None
 
 
 def _offset(value: Any) -> int:

@@ -48,6 +48,16 @@ def test_rows_are_utf8_in_every_locale(
     assert output.buffer.getvalue() == 2 * TRANSLATED[data]
 
 
+def test_a_journal_that_was_given_up_is_translated_with_a_warning(run: Run, tmp_path: Path) -> None:
+    lines = [HEAD, {"partition": 0, "source": 10, "target": 5, "records": 4}, {"given_up": 0}]
+    (tmp_path / "journal").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "old.csv").write_text("orders,0,12\norders,0,14\n")
+    done = run("offsets", str(tmp_path / "journal"), str(tmp_path / "old.csv"))
+    assert (done.code, done.stdout) == (0, b"copy,0,7\ncopy,0,9\n")
+    assert "partition 0 of copy has records that are not of it, at offset 9 or later" in done.stderr
+    assert "Its offsets of orders from 14 on become 9" in done.stderr
+
+
 REFUSED = {
     b"orders,0,7\norders,0," + b"1" * 5000: "row 2: TOPIC,PARTITION,OFFSET or",
     b"orders,0,7\n" + b"x" * 200_000 + b",orders,0,7": "row 2: field larger than field limit",

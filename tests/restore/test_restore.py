@@ -103,7 +103,8 @@ def test_a_whole_topic(bucket: Path, tmp_path: Path, isolation: str) -> None:
     assert restored.of_partitions == {number: len(log) for number, log in target.logs.items()}
     assert restored.records == sum(map(len, target.logs.values()))
     assert not restored.keeps_offsets
-    head, maps = read_maps(tmp_path / "journal")
+    head, maps, given_up = read_maps(tmp_path / "journal")
+    assert given_up is None
     assert (head.topic, head.target, head.isolation) == ("orders", "new", isolation)
     assert maps[0].keeps_offsets
     assert not maps[2].keeps_offsets
@@ -262,11 +263,14 @@ class TestWrongTargets:
         assert not restored.keeps_offsets
         assert read_maps(tmp_path / "journal")[1][0].translate(7) == 507
 
-    def test_another_writer(self, bucket: Path, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(("flush", "noted"), [(1, []), (2, [(0, 0, 80)])])
+    def test_another_writer(self, bucket: Path, tmp_path: Path, flush: int, noted: list[tuple[int, ...]]) -> None:
+        """At the first checkpoint it is open whose the records of partition 0 are. The second is of partition 1."""
+
         class Shared(FakeTarget):
             def flush(self) -> None:
                 super().flush()
-                if self.flushes == 2:
+                if self.flushes == flush:
                     self.logs[0].append((None, b"of another", [], 1))
 
         target = Shared()
@@ -275,8 +279,9 @@ class TestWrongTargets:
         for _ in range(2):  # a later run would take the record for the next one of the old topic
             with pytest.raises(ConfigError, match="partition 0 of the target has records that are not of this restore"):
                 restore(bucket, tmp_path / "journal", target)
-        with pytest.raises(ConfigError, match="not of this restore"):
-            read_maps(tmp_path / "journal")
+        _, maps, given_up = read_maps(tmp_path / "journal")
+        assert given_up == 0
+        assert list(maps[0].runs()) == noted
 
     def test_a_writer_that_does_not_stop(self, bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         class Growing(FakeTarget):
@@ -299,6 +304,31 @@ class TestWrongTargets:
         target.logs[2].append((None, b"of another", [], 1))
         with pytest.raises(ConfigError, match="partition 2 of the target has 1 records more"):
             restore(bucket, tmp_path / "journal", target)
+        with pytest.raises(ConfigError, match="partition 2 of the target has records that are not of this restore"):
+            restore(bucket, tmp_path / "journal", target)  # the tier may have one record more by now
+        _, maps, given_up = read_maps(tmp_path / "journal")
+        assert given_up == 2
+        assert maps[2].translate(47) == 5
+
+    def test_a_writer_after_the_end_while_the_tier_grows(self, bucket: Path, tmp_path: Path) -> None:
+        """The records that the tier has got are counted for those of the writer, and none of these counts is kept."""
+        grown, target = tmp_path / "grown", FakeTarget()
+        topic_id = Uuid(bytes(range(16)))
+        log = LogBuilder("orders", topic_id, 0)
+
+        def grow() -> None:
+            log.append_batch([Record(0), Record(1)])
+            log.roll()
+            write_kafka_local(grown, log.segments())
+
+        grow()
+        restore(grown, tmp_path / "journal", target)
+        target.logs[0] += [(None, b"of another", [], 1)] * 3
+        grow()
+        with pytest.raises(ConfigError, match="partition 0 of the target has 1 records more"):
+            restore(grown, tmp_path / "journal", target)
+        _, maps, _ = read_maps(tmp_path / "journal")
+        assert list(maps[0].runs()) == [(0, 0, 2)]
 
     def test_a_target_that_lost_records(self, bucket: Path, tmp_path: Path) -> None:
         target = FakeTarget()
@@ -340,6 +370,14 @@ def test_a_file_that_is_no_journal(bucket: Path, tmp_path: Path, line: bytes) ->
     (tmp_path / "journal").write_bytes(line)
     with pytest.raises(ConfigError, match="is no journal of a restore"):
         restore(bucket, tmp_path / "journal", FakeTarget())
+
+
+@pytest.mark.parametrize("lines", [[{"given_up": 9}], [{"given_up": "0"}], [{"given_up": 0}, {"given_up": 0}]])
+def test_a_journal_that_no_run_has_given_up_so(tmp_path: Path, lines: list[dict[str, Any]]) -> None:
+    journal = tmp_path / "journal"
+    journal.write_text("".join(json.dumps(line) + "\n" for line in [{**HEAD, "starts": {"0": 0}}, *lines]))
+    with pytest.raises(ConfigError, match="is no journal of a restore, at byte"):
+        read_maps(journal)
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def kept(record: OracleRecord) -> KEPT:
 
 def check_equal(lost: Rig, other: Rig, topic: str, journal: Path) -> None:
     """Both topics record for record, and every old offset at the record that a reader there would have got next."""
-    _, maps = read_maps(journal)
+    _, maps, _ = read_maps(journal)
     for number in range(PARTITIONS):
         old = broker_records(lost, topic, number, "read_committed")
         new = broker_records(other, topic, number, "read_committed")
