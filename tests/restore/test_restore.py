@@ -283,6 +283,19 @@ class TestWrongTargets:
         assert given_up == 0
         assert list(maps[0].runs()) == noted
 
+    def test_an_end_that_a_new_leader_says_too_low(self, bucket: Path, tmp_path: Path) -> None:
+        class Late(FakeTarget):
+            def ends(self, numbers: Collection[int]) -> dict[int, int]:
+                late = 1 if self.flushes == 2 else 0
+                return {number: end - late for number, end in super().ends(numbers).items()}
+
+        target = Late()
+        with pytest.raises(ConfigError, match="A leader that was just replaced"):
+            restore(bucket, tmp_path / "journal", target)
+        target.flushes = 10
+        restore(bucket, tmp_path / "journal", target)
+        assert target.logs == expected(bucket, "read_committed")
+
     def test_a_writer_that_does_not_stop(self, bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         class Growing(FakeTarget):
             def ends(self, numbers: Collection[int]) -> dict[int, int]:
