@@ -6,6 +6,8 @@ Rules of the file:
 - Only sound segments are noted. A later run reads the others again, and so reports them again or sees that they are
   mended. A segment whose metadata has changed is read again too.
 - A journal belongs to one place of storage. That of another place is refused: a copy of a tier has the same segments.
+- What may choose the storage belongs to the place: a segment that is read once too often is no fault. So only options
+  that are known as credentials do not.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ import json
 import os
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from remote_fetch.checks.audit_segment import key_of
 from remote_fetch.config import Config
@@ -31,10 +34,26 @@ _APPLICATION_ID = 0x52464441
 _VERSION = 1
 _WAIT_S = 1.0
 """How long another audit with the same journal is waited for."""
-_PLACE_OPTIONS = ("account_host", "account_name", "base_url", "endpoint_url", "host", "port")
-"""The options that choose the server or the account. They hold no secret but in a URL."""
-_PLACE_PARTS = re.compile(r"""(endpoint_url|AccountName|\w*Endpoint\w*)["'\s]*[=:]["'\s]*([^\s;,"'}]+)""")
-"""The same in `client_kwargs` and `connection_string`."""
+_SHOWN_OPTIONS = ("account_host", "account_name", "base_url", "endpoint_url", "host", "port")
+"""Options that choose the server or the account, as a place shows them. They hold no secret but in a URL."""
+_CREDENTIALS = frozenset(
+    {
+        "access_key", "account_key", "accountkey", "authorization", "aws_access_key_id", "aws_secret_access_key",
+        "aws_session_token", "client_id", "client_secret", "credential", "key", "passphrase", "passwd", "password",
+        "sas_token", "secret", "secret_key", "session_token", "sharedaccesssignature", "tenant_id", "token",
+    }
+)  # fmt: skip
+"""Names of options, and of what is in them, that say who reads. They choose no storage, and change when renewed."""
+_AZURE = "AZURE_STORAGE_"
+"""The prefix of adlfs's options in the environment."""
+_ENVIRONMENT = frozenset(
+    {
+        "AWS_CONFIG_FILE", "AWS_DEFAULT_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3",
+        "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "AWS_PROFILE", "STORAGE_EMULATOR_HOST",
+    }
+)  # fmt: skip
+_PASSWORD = re.compile(r"^((?:ftp|https?|s3a?|sftp|smb|ssh)://[^/?#:@]*):[^/?#@]*@", re.IGNORECASE)
+"""The user and the password of a URL. Other schemes have something else there, such as a repository."""
 _TABLES = """
 CREATE TABLE place (text TEXT);
 CREATE TABLE sound (segment BLOB PRIMARY KEY, metadata BLOB, open_producers TEXT) WITHOUT ROWID;
@@ -44,27 +63,73 @@ CREATE TABLE sound (segment BLOB PRIMARY KEY, metadata BLOB, open_producers TEXT
 def place_of(config: Config) -> str:
     """The storage of a configuration, in words that differ from those of another storage.
 
-    It holds no secret, but hashes of what may be one. A key that is renewed does not change it.
+    It holds no secret, but hashes of what may be one. A key that is renewed does not change it, if its name is known.
     """
-    options, layout = config.options, config.settings.storage_layout
-    parts = [f"{name}={shown_url(options[name])}" for name in _PLACE_OPTIONS if name in options]
-    for option in ("client_kwargs", "connection_string"):
-        parts += [f"{name}={_hash(shown_url(value))}" for name, value in _PLACE_PARTS.findall(options.get(option, ""))]
-    parts += [] if layout is None else [f"layout={layout}"]
-    names = sorted(name for name in config.layout if not name.startswith("encryption."))
-    parts += [f"layout.{name}={_hash(config.layout[name])}" for name in names]
-    roots = (config.settings.storage_roots or "").split(",")
-    urls = [_shown_place(url.strip()) for url in (config.settings.storage_url or "", *roots) if url.strip()]
-    return ", ".join([*(urls or ["the storage of the brokers"]), *parts])
+    settings, options, layout = config.settings, config.options, config.layout
+    urls = [url.strip() for url in (settings.storage_url or "", *(settings.storage_roots or "").split(","))]
+    parts = [_shown_place(url) for url in urls if url] or ["the storage of the brokers"]
+    parts += [f"{name}={_shown_url(options[name])}" for name in _SHOWN_OPTIONS if name in options]
+    parts += [] if settings.storage_layout is None else [f"layout={settings.storage_layout}"]
+    names = sorted(name for name in layout if not name.startswith("encryption."))
+    parts += [f"layout.{name}={_hash(layout[name])}" for name in names]
+    parts += _hashes({f"options.{name}": (name, options[name]) for name in options if name not in _SHOWN_OPTIONS})
+    parts += [] if settings.fetcher_class is None else [f"fetcher={_hash(settings.fetcher_class)}"]
+    if settings.fetcher_class is not None or any(url and not _is_path(url) for url in urls):
+        parts += _hashes(_environment())
+    return ", ".join(parts)
+
+
+def _environment() -> dict[str, tuple[str, str]]:
+    """The variables that choose a storage, each with the name of the option that it is, and its value."""
+    return {
+        name: (name.removeprefix(_AZURE).lower(), value)
+        for name, value in os.environ.items()
+        if name.startswith(_AZURE) or name in _ENVIRONMENT
+    }
+
+
+def _hashes(options: Mapping[str, tuple[str, str]]) -> list[str]:
+    """The hashes of options, which are (name, value) by the names that are shown. Credentials are left out."""
+    return [
+        f"{shown}={_hash(_without_credentials(name, value))}"
+        for shown, (name, value) in sorted(options.items())
+        if name.lower() not in _CREDENTIALS
+    ]
+
+
+def _without_credentials(option: str, text: str) -> str:
+    """The value of an option without the credentials in it, as far as their names are known."""
+    if option == "connection_string":  # Azure takes its keys in any case
+        parts = [(key.lower(), value) for key, _, value in (part.partition("=") for part in text.split(";"))]
+        return repr([(key, value) for key, value in parts if key not in _CREDENTIALS])
+    try:
+        return json.dumps(_pruned(json.loads(text)), sort_keys=True)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _pruned(value: Any) -> Any:
+    """A value of JSON without the fields that are credentials."""
+    if isinstance(value, list):
+        return [_pruned(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: _pruned(inner) for name, inner in value.items() if name.lower() not in _CREDENTIALS}
+
+
+def _is_path(url: str) -> bool:
+    return url.rpartition("://")[0].lower() in ("", "file")
 
 
 def _shown_place(url: str) -> str:
     """A URL without secrets. Of a directory it is the whole path, without links, which may lead elsewhere later."""
-    scheme, _, path = url.rpartition("://")
-    if scheme.lower() in ("", "file"):
-        return os.path.realpath(path)
-    query = url.partition("?")[2]
-    return f"{shown_url(url)}?{_hash(query)}" if query else shown_url(url)
+    return os.path.realpath(url.rpartition("://")[2]) if _is_path(url) else _shown_url(url)
+
+
+def _shown_url(url: str) -> str:
+    """A URL without secrets, and the hash of what is not shown but for a password."""
+    shown, bare = shown_url(url), _PASSWORD.sub(r"\1@", url)
+    return shown if shown == url else f"{shown} ({_hash(bare)})"
 
 
 def _hash(text: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -193,6 +195,12 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
         DeepJournal(tmp_path / "placeless", PLACE)
 
 
+@pytest.fixture(autouse=True)
+def no_store_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(("AWS_", "AZURE_STORAGE_", "STORAGE_EMULATOR_"))]:
+        monkeypatch.delenv(name)
+
+
 def place(url: str, **options: str) -> str:
     """The place of a configuration. `options` have `__` for a dot."""
     named = {f"remote.storage.{name.replace('__', '.')}": value for name, value in options.items()}
@@ -227,6 +235,24 @@ def test_a_copy_elsewhere_is_another_place() -> None:
         place(url, options__connection_string=azure.format("a", "SECRET", "http://one/a")),
         place(url, options__connection_string=azure.format("b", "SECRET", "http://one/a")),
         place(url, options__connection_string=azure.format("a", "SECRET", "http://two/a")),
+        place(url, options__connection_string="accountname=a;accountkey=SECRET"),
+        place(url, options__connection_string="accountname=b;accountkey=SECRET"),
+        place(url, options__profile="SECRET"),
+        place(url, options__profile="other"),
+        place(url, fetcher__class="p:F", options__bucket="SECRET"),
+        place(url, fetcher__class="p:F", options__bucket="b"),
+        place(url, fetcher__class="p:G", options__bucket="b"),
+        place(url, options__more='[{"bucket": "SECRET"}]'),
+        place(url, options__more='[{"bucket": "b"}]'),
+        place(url, options__more="[" * 300 + '"SECRET"' + "]" * 300),
+        place(url, options__more="[" * 300 + '"b"' + "]" * 300),
+        place(url, options__more="1"),
+        place("s3://tier/a#SECRET"),
+        place("s3://tier/a#b"),
+        place("https://u:SE/CRET@one/tier"),
+        place("https://u:SE/CRET@two/tier"),
+        place("github://one:tier@main/p"),
+        place("github://two:tier@main/p"),
         place(url, options__account_name="a"),
         place(url, layout="aiven"),
         place(url, layout="aiven", layout__key__prefix="SECRET/"),
@@ -236,18 +262,38 @@ def test_a_copy_elsewhere_is_another_place() -> None:
     ]
     assert len(set(places)) == len(places)
     assert "SECRET" not in "".join(places)
-    assert places[0] == "https://host/tier"
-    assert places[3] == "https://host/tier, endpoint_url=http://one:9000/"
+    assert re.fullmatch(r"https://host/tier \(\w{16}\)", places[0])
+    assert re.fullmatch(r"https://host/tier \(\w{16}\), endpoint_url=http://one:9000/ \(\w{16}\)", places[3])
+    assert place("s3://tier/p", options__endpoint_url="http://one") == "s3://tier/p, endpoint_url=http://one"
 
 
-def test_a_key_that_is_renewed_is_no_other_place() -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "STORAGE_EMULATOR_HOST", "AZURE_STORAGE_ACCOUNT_NAME"],
+)
+def test_a_store_that_the_environment_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+    found, folder = {place("s3://tier")}, place(str(tmp_path))
+    for value in ("http://u:SECRET@one", "http://two"):
+        monkeypatch.setenv(name, value)
+        found.add(place("s3://tier"))
+    assert len(found) == 3
+    assert "SECRET" not in "".join(found)
+    assert place(str(tmp_path)) == folder
+    assert place(str(tmp_path), fetcher__class="p:F") != folder
+
+
+def test_a_key_that_is_renewed_is_no_other_place(monkeypatch: pytest.MonkeyPatch) -> None:
     def of_key(key: str) -> str:
         text = f"AccountName=a;AccountKey={key}=="
-        kwargs = f'{{"endpoint_url": "http://one", "password": "{key}"}}'
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", key)
+        monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", f"accountname=a;accountkey={key}==")
+        kwargs = f'{{"endpoint_url": "http://one", "more": [{{"password": "{key}"}}], "Token": "{key}"}}'
         more = {f"layout__encryption__key__pairs__{key}__private__key__file": key}
         return place(
             f"s3://u:{key}@b/p",
             options__secret=key,
+            options__headers=f'{{"Authorization": "{key}"}}',
+            options__endpoint_url=f"http://u:{key}@one",
             options__connection_string=text,
             options__client_kwargs=kwargs,
             **more,
