@@ -76,7 +76,9 @@ def place_of(config: Config) -> str:
     parts += [] if settings.fetcher_class is None else [f"fetcher={_hash(settings.fetcher_class)}"]
     if settings.fetcher_class is not None or any(url and not _is_path(url) for url in urls):
         parts += _hashes(_environment())
-    return ", ".join(parts)
+    text = ", ".join(parts)
+    shown = text.encode("utf-8", "backslashreplace").decode()
+    return text if text == shown else f"{shown}, {_hash(text)}"
 
 
 def _environment() -> dict[str, tuple[str, str]]:
@@ -133,7 +135,7 @@ def _shown_url(url: str) -> str:
 
 
 def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 class DeepJournal:

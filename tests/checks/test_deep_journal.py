@@ -282,6 +282,21 @@ def test_a_store_that_the_environment_names(monkeypatch: pytest.MonkeyPatch, tmp
     assert place(str(tmp_path), fetcher__class="p:F") != folder
 
 
+def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
+    url = str(tmp_path / os.fsdecode(b"x\xff"))
+    places = [
+        place(url),
+        place(url.encode("utf-8", "backslashreplace").decode()),
+        place("x", layout__file__log="\udc80"),
+    ]
+    assert len(set(places)) == 3
+    for number, each in enumerate(places):
+        DeepJournal(tmp_path / f"journal-{number}", each).close()
+        DeepJournal(tmp_path / f"journal-{number}", each).close()
+    with refused(r"belongs to .*x\\udcff, \w{16}, and"):
+        DeepJournal(tmp_path / "journal-0", PLACE)
+
+
 def test_a_key_that_is_renewed_is_no_other_place(monkeypatch: pytest.MonkeyPatch) -> None:
     def of_key(key: str) -> str:
         text = f"AccountName=a;AccountKey={key}=="
