@@ -83,8 +83,8 @@ def _cat(arguments: argparse.Namespace, printer: Printer) -> int:
             progress.stop()
             # Also before an error in the middle of the read, because the report helps to understand it.
             ended_by = sys.exc_info()[0]
-            has_read = session.counters.report().records > 0 or ended_by in (None, KeyboardInterrupt)
-            if has_read and not arguments.quiet:
+            is_ended = ended_by is None or issubclass(ended_by, KeyboardInterrupt)
+            if (is_ended or session.counters.report().records > 0) and not arguments.quiet:
                 print_report(session, time.monotonic() - began, arguments.count, prices)
     return 0
 

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -279,6 +280,16 @@ def test_following_ends_by_an_interrupt_as_every_read(run: Run, bucket: str, mon
     outcome = run("cat", "--url", bucket, "-t", "shop", "-p", "0", "-f", r"%o\n")
     assert (outcome.code, len(outcome.lines)) == (130, 6)
     assert outcome.stderr.startswith("% 6 records in ")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_end_before_the_first_record_has_a_report(
+    run: Run, bucket: str, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    monkeypatch.setattr(cat, "plans_from", lambda *given: signal.raise_signal(number))
+    outcome = run("cat", "--url", bucket, "-t", "shop")
+    assert (outcome.code, outcome.stdout) == (128 + number, b"")
+    assert outcome.stderr.startswith("% 0 records in ")
 
 
 def test_several_topics_come_one_after_another(run: Run, bucket: str, tmp_path: Path) -> None:
