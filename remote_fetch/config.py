@@ -337,6 +337,7 @@ class Config:
                 key="fetch.remote.bucket.only",
                 hint="Leave out the first to read the rest of the log through the broker, else the second",
             )
+        families[_CLIENT_PREFIX] = of_librdkafka(families[_CLIENT_PREFIX])
         options, layout, locator, registry = (MappingProxyType(families[prefix]) for prefix in PREFIX_KEYS)
         theirs = MappingProxyType(librdkafka)
         known = MappingProxyType(values)

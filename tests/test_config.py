@@ -223,6 +223,13 @@ def test_brokers_and_fixed_properties_have_one_name() -> None:
         Config.parse({"fetch.remote.bucket.only": True, "metadata.broker.list": "b:1"})
 
 
+def test_the_client_of_the_metadata_topic_has_the_same_names() -> None:
+    """A key below `default.topic.config` would go over the properties that its reader fixes."""
+    inner = {"auto.offset.reset": "latest"}
+    parsed = Config.parse({"remote.locator.metadata.broker.list": "b:1", "remote.locator.default.topic.config": inner})
+    assert parsed.locator == {"bootstrap.servers": "b:1", "auto.offset.reset": "latest"}
+
+
 def test_keys_are_strings() -> None:
     with pytest.raises(ConfigError, match="keys are strings, not 5"):
         Config.parse({5: "x"})  # type: ignore[dict-item]
