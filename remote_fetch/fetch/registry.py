@@ -3,7 +3,8 @@
 Rules of the file:
 
 - This module finds fetchers by entry point or by the user's class path. It imports none by name.
-- Every failure is a ConfigError that names the key, its value and the names that exist.
+- Every failure is a ConfigError that names the key, its value and the names that exist. The value is not shown if it
+  may be a URL, which may hold a password.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from remote_fetch.hosts import shown_url
 __all__ = ["load_fetcher", "no_storage_error"]
 
 _CLASS_KEY = "remote.storage.fetcher.class"
+_OF_URLS = frozenset("/@?#")
+"""Characters of URLs that no name of a fetcher has."""
 _URL_KEY = "remote.storage.url"
 _VENDED = "vended"
 """The fetcher of the URLs that a service signs, if `remote.locator=service` and no storage is configured beside it."""
@@ -30,7 +33,7 @@ _VENDED = "vended"
 
 def load_fetcher(config: Config) -> RemoteStorageFetcher:
     """Make and configure the fetcher. Raises ConfigError, and the errors of the fetcher's `configure`."""
-    name = config.settings.fetcher_class or _name_from_url(config)
+    name = _checked_class(config.settings.fetcher_class) or _name_from_url(config)
     path = config.settings.fetcher_class_path
     if path is not None and path not in sys.path:
         sys.path.append(path)
@@ -49,6 +52,17 @@ def load_fetcher(config: Config) -> RemoteStorageFetcher:
     fetcher.configure(config.for_fetcher() | _checked_url(config))
     result: RemoteStorageFetcher = fetcher
     return result
+
+
+def _checked_class(name: str | None) -> str | None:
+    """The value of the class key. Raises ConfigError for a URL."""
+    if name is not None and not _OF_URLS.isdisjoint(name):
+        raise ConfigError(
+            f"{_CLASS_KEY} is neither a short name nor package.module:Class",
+            key=_CLASS_KEY,
+            hint=f"Set {_URL_KEY} to the URL of the storage",
+        )
+    return name
 
 
 def _checked_url(config: Config) -> dict[str, str]:

@@ -215,6 +215,9 @@ def test_an_entry_point_of_somebody_else(monkeypatch: pytest.MonkeyPatch, plug: 
         ("plug:NoSuchClass", "cannot load plug:NoSuchClass"),
         ("plug:", "cannot load plug:"),
         (":Fetcher", "cannot load :Fetcher"),
+        ("http://u:s3cret@host/tier", "is neither a short name nor package.module:Class"),
+        ("http:u:s3cret@host", "is neither a short name nor package.module:Class"),
+        ("https:host?sig=s3cret", "is neither a short name nor package.module:Class"),
         ("plug:Needy", "cannot be made without arguments"),
         ("plug:value", "cannot be made without arguments"),
         ("plug:Half", "is no RemoteStorageFetcher: it lacks fetch_log_segment, fetch_index"),
@@ -225,6 +228,7 @@ def test_a_class_that_cannot_be_used(plug: ModuleType, name: str, text: str) -> 
     assert error.key == CLASS
     assert text in str(error)
     assert "shadowing" not in str(error)
+    assert "s3cret" not in str(error)
 
 
 def test_what_configure_raises_is_raised(plug: ModuleType) -> None:
