@@ -73,6 +73,13 @@ class Parser(argparse.ArgumentParser):
             message = message.replace(word, shown).replace(repr(word)[1:-1], shown)
         super().error(message)
 
+    def print_help(self, file: Any = None) -> None:
+        """As argparse's. Raises OSError if standard output cannot be written, which argparse passes over."""
+        if file is not None:
+            super().print_help(file)
+        else:
+            sys.stdout.write(self.format_help())
+
     def _named(self, option: str) -> str:
         """The option, and its name here if the command has it under another."""
         here = _OTHER_NAMES.get(option)

@@ -225,12 +225,14 @@ def buffering() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
 
+@pytest.mark.parametrize("unbuffered", [True, False])
 @pytest.mark.parametrize("words", [["--help"], ["-V"], ["ls", "--help"]])
-def test_help_that_cannot_be_written(words: list[str]) -> None:
+def test_help_that_cannot_be_written(words: list[str], unbuffered: bool) -> None:
     line = f"{shlex.join([*COMMAND, *words])} >/dev/full"
     failed = subprocess.run(
-        line, shell=True, stderr=subprocess.PIPE, text=True, timeout=30, check=False, env=buffering()
-    )
+        line, shell=True, stderr=subprocess.PIPE, text=True, timeout=30, check=False,
+        env=buffering() | ({"PYTHONUNBUFFERED": "1"} if unbuffered else {}),
+    )  # fmt: skip
     assert (failed.returncode, failed.stderr) == (1, "remote-fetch: No space left on device\n")
 
 
