@@ -144,10 +144,17 @@ def _shown(location: str) -> str:
 def _divided(location: str) -> tuple[str, str, str]:
     """The folder of an object as `remote.storage.url`, its name in it, and the name to read it by.
 
-    Only a URL has a query. With a query the name to read it by is the whole URL.
+    Only a URL has a query. With a query the name to read it by is the whole URL. Raises ConfigError for a file whose
+    name cannot be printed.
     """
     if "://" not in location:
         folder, name = os.path.split(os.path.abspath(location))
+        if not name.isprintable():  # the layout `url` would say so of custom metadata
+            raise ConfigError(
+                f"{ascii(location)[1:-1]}: the name of the file has a character that cannot be printed",
+                key="OBJECT",
+                hint="Give a link to it, with another name",
+            )
         return folder, name, name
     path, question_mark, _ = location.partition("?")
     root, _, name = path.rpartition("/")

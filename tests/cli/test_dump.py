@@ -6,6 +6,7 @@ import base64
 import gzip
 import io
 import json
+import os
 import re
 import shutil
 import tracemalloc
@@ -181,6 +182,17 @@ def test_a_question_mark_is_a_part_of_a_files_name(run: Run, tmp_path: Path, nam
     assert (outcome.code, outcome.lines[0]) == (0, f"Dumping {there}")
     missing = run("dump", str(tmp_path / "none?.log"))
     assert f"{tmp_path / 'none?.log'}: no such object [object none?.log]" in missing.stderr
+
+
+@pytest.mark.parametrize("name", [os.fsdecode(b"\xff.log"), "a\nb.log"])
+def test_a_files_name_that_cannot_be_printed(run: Run, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"")
+    outcome = run("dump", str(path))
+    assert (outcome.code, outcome.stdout) == (1, b"")
+    assert f"{ascii(str(path))[1:-1]}: the name of the file has a character that cannot be printed" in outcome.stderr
+    (tmp_path / "link.log").symlink_to(path)
+    assert run("dump", str(tmp_path / "link.log")).code == 0
 
 
 def test_of_a_url_the_query_and_the_user_are_not_shown(run: Run) -> None:
