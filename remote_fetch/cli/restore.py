@@ -124,6 +124,8 @@ def _run(arguments: argparse.Namespace) -> int:
         restored = restore.run()
         progress.begin("offsets compared")
         compared = {} if arguments.no_verify else _compared(session, restore, target, progress)
+        if (grown := _grown(restore, compared)) is not None:
+            restore.give_up(grown)
         progress.stop()
         if not arguments.quiet:
             print_report(session, time.monotonic() - began, None, prices)
@@ -170,6 +172,16 @@ def _compared(session: Session, restore: Restore, target: Target, progress: Prog
             )
 
         return {plan.opened.partition.partition: compared(plan) for plan in restore.plans}
+
+
+def _grown(restore: Restore, compared: Mapping[int, Compared]) -> int | None:
+    """A partition of the new topic that has got other records since the job has ended. None if none has."""
+    for number, each in compared.items():
+        unlike = each.unlike
+        at = None if unlike is None or unlike.source_offset is not None else unlike.target_offset
+        if at is not None and at >= restore.maps[number].target_next:
+            return number
+    return None
 
 
 def _as_text(restored: Restored, compared: Mapping[int, Compared], request: RestoreRequest, topic: str) -> str:

@@ -125,6 +125,12 @@ class Restore:
         keeps = all(each.keeps_offsets for each in journal.maps.values())
         return Restored(self._records, self._size_bytes, self._untimed, of_partitions, keeps)
 
+    def give_up(self, number: int) -> None:
+        """Note after `run` that a partition of the new topic has other records behind those of the job."""
+        journal = Journal.resume(self._request.journal)
+        journal.give_up(number)
+        journal.close()
+
     def _left(self, journal: Journal) -> ReadPlanned:
         """The read of the offsets that no run before has written."""
         ranges = {}
