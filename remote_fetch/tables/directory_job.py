@@ -27,8 +27,6 @@ def run_directory_job(target: Target, url: str, spec: JobSpec) -> TableReport:
     done = _finished(target, url)
     if done is not None:
         return _report(done, url, 0, began_s)
-    if target.plan() is None:
-        target.clean_up()  # records of another plan's tasks would count for these
     fingerprint, job = saved_or_planned(target, spec, None)
     if fingerprint != spec.fingerprint:
         raise ConfigError(
@@ -37,7 +35,8 @@ def run_directory_job(target: Target, url: str, spec: JobSpec) -> TableReport:
             key="job_id",
             hint="Give another job_id to start a new job",
         )
-    records, run = all_records(target, spec.writer(target), job, spec.run)
+    own = target.of_plan(job.key)
+    records, run = all_records(own, spec.writer(own), job, spec.run)
     done = _finished(target, url)  # another driver may have committed while the tasks ran
     if done is not None:
         return _report(done, url, run, began_s)

@@ -46,10 +46,6 @@ class Target(Staging):
     def __reduce__(self) -> tuple[Any, ...]:
         return Target, self._arguments
 
-    def of_plan(self, plan_key: str) -> Staging:
-        """As `Staging.of_plan`. A directory has the records of one plan."""
-        return self
-
     def committed(self) -> Committed | None:
         """The manifest in the target; None if there is none."""
         text = self._get(posixpath.join(self.path, MANIFEST))

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import base64
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as pads
 import pytest
 
 from remote_fetch import export_topic
 from remote_fetch.errors import OffsetOutOfRange
 from remote_fetch.model import IsolationLevel
+from remote_fetch.observe import Observer
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice
+from remote_fetch.tables import export_job
 from remote_fetch.tables.export_job import TableForm, _spec
 from remote_fetch.tables.export_plan import ExportBounds, plan_export
+from remote_fetch.tables.job_records import TaskRecord
 from remote_fetch.tables.saved_tasks import _is_outdated
+from remote_fetch.tables.tasks import Task
+from remote_fetch.tables.write_task import TaskWriter
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import write_kafka_local
-from tests.tables.tables import FORMATS, Topic, export, target
+from tests.tables.tables import COLUMNS, FORMATS, Topic, export, held, same, target
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -65,6 +71,15 @@ def delete(topic: Topic, partition: int, below: int) -> None:
             path.unlink()
 
 
+def rows_of(where: dict[str, Any]) -> pa.Table:
+    """The rows of a target, in order."""
+    if where["format"] != "parquet":
+        return held(where)
+    order: Any = [("partition", "ascending"), ("offset", "ascending")]
+    found: pa.Table = pads.dataset(where["to"]).to_table(columns=COLUMNS)
+    return found.sort_by(order).combine_chunks()
+
+
 def test_what_was_deleted_is_lost_if_that_may_pass(where: dict[str, Any], topic: Topic) -> None:
     killed_in_partition_1(topic, where)
     delete(topic, 1, 10)
@@ -81,6 +96,30 @@ def test_what_a_finished_task_has_read_may_be_deleted(where: dict[str, Any], top
     delete(topic, 0, 30)
     done = export(topic, where)
     assert (done.ranges, done.rows, done.tasks_run) == ({0: (0, 40), 1: (0, 40)}, 80, 2)
+
+
+def test_a_task_of_the_plan_before(where: dict[str, Any], topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker of Spark outlives its driver. Its task ends when the job has another plan with tasks of its own."""
+    left: list[Callable[[], TaskRecord]] = []
+
+    def dies(observer: Observer, writer: TaskWriter, tasks: Sequence[Task], numbers: Sequence[int]) -> Any:
+        yield writer.run(0, tasks[0], observer)
+        left.append(lambda: writer.run(2, tasks[2], observer))
+        raise KeyboardInterrupt
+
+    def goes_on(observer: Observer, writer: TaskWriter, tasks: Sequence[Task], numbers: Sequence[int]) -> Any:
+        for number in numbers:
+            if number == 2:
+                left[0]()
+            yield writer.run(number, tasks[number], observer)
+
+    monkeypatch.setattr(export_job, "_run_here", dies)
+    with pytest.raises(KeyboardInterrupt):
+        export(topic, where)
+    delete(topic, 1, 10)
+    monkeypatch.setattr(export_job, "_run_here", goes_on)
+    assert export(topic, where, allow_lost=True).rows == 70
+    assert same(rows_of(where), topic.rows())
 
 
 @pytest.mark.parametrize("is_replaced", [True, False])
