@@ -79,6 +79,13 @@ class Planner:
         """Open one partition whose segments are known. `log` has the ends of the log. Raises the errors of `open`."""
         return open_partition(self._storage, self._brokers, timeline, self._isolation, log)
 
+    def reopened(self, opened: OpenPartition) -> OpenPartition:
+        """The partition, opened once more if that failed. Raises the errors of `open_partition`, also with a broker."""
+        if opened.unread is None:
+            return opened
+        timeline = self._locator.timeline(opened.partition)
+        return replace(self.open_timeline(timeline, opened.log), local_start=opened.local_start)
+
     def first_offset_at(self, opened: OpenPartition, timestamp_ms: int) -> int | None:
         """The first offset whose record is not before the time; None if there is none. Raises the errors of reading."""
         return self._times.first_offset_at(opened, timestamp_ms)

@@ -10,7 +10,7 @@ Rules of the file:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from remote_fetch.errors import ConfigError, OffsetOutOfRange, Unlocatable
@@ -109,9 +109,7 @@ class _Reads:
 
     def _with_tier(self, opened: OpenPartition) -> OpenPartition:
         """The partition with the end of its tier. Raises an error if that is unknown: the tier would look empty."""
-        if opened.unread is not None:  # once more, and the error is for the caller
-            timeline = self._session.locator.timeline(opened.partition)
-            opened = replace(self._planner.open_timeline(timeline, opened.log), local_start=opened.local_start)
+        opened = self._planner.reopened(opened)
         reason = self._session.unlocated
         if reason is not None:
             raise Unlocatable(

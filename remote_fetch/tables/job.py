@@ -92,15 +92,16 @@ def saved_or_planned(
     """The fingerprint and the tasks of a job: those saved when it was begun, or else planned now and saved.
 
     If a task that is still to run is outdated, the job is planned again, from where it began: offsets that were deleted
-    since are lost, and the plan tells so. `planned` is the plan, if there is one already. Records of another plan's
-    tasks do not count for these.
+    since are lost, and the plan tells so. If the log has parted, finished tasks are planned again too. `planned` is the
+    plan, if there is one already. Records of another plan's tasks do not count for these.
     """
     saved = staging.plan()
     if saved is None:
         job = planned or spec.plan(held)
     else:
         fingerprint, begun = load_job(saved, spec.reading, staging.staging)
-        if fingerprint != spec.fingerprint or begun.outdated <= staging.of_plan(begun.key).finished():
+        left = begun.outdated - staging.of_plan(begun.key).finished()
+        if fingerprint != spec.fingerprint or not (left or begun.has_parted):
             return fingerprint, begun
         job = spec.plan(begun.begun)
         staging.clean_up()

@@ -6,18 +6,19 @@ Rules of the file:
 - Everything else is looked up again, as it may have changed: segments are deleted, the log start moves. So a task
   may be outdated.
 - A share of a topic that was deleted and created again is refused.
+- A partition that a slice reads is opened, or the error is raised: without it, a slice is not compared with the log.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from remote_fetch.errors import CorruptSegment, TopicRecreated, UnsupportedFormat
+from remote_fetch.errors import CorruptSegment, EpochMismatch, RemoteFetchError, TopicRecreated, UnsupportedFormat
 from remote_fetch.model import IsolationLevel, RemoteLogSegmentId, TopicIdPartition
-from remote_fetch.plan.ranges import PlanStep, SegmentSlice
+from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
 from remote_fetch.plan.saved import dump_plan, load_plan
 from remote_fetch.plan.shares import Share
 from remote_fetch.prepare.planner import Planner
@@ -69,7 +70,7 @@ def load_job(text: str, reading: Reading, place: str) -> tuple[str, PlannedJob]:
     """The fingerprint and the job that `dump_job` was given. `place` is the folder of the text, for messages.
 
     Raises UnsupportedFormat for another version, CorruptSegment for any other text, TopicRecreated if a topic
-    was deleted and created again, and the errors of finding a topic's segments.
+    was deleted and created again, and the errors of finding a topic's segments and of opening a partition.
     """
     try:
         saved: Any = json.loads(text)
@@ -84,27 +85,55 @@ def load_job(text: str, reading: Reading, place: str) -> tuple[str, PlannedJob]:
         partitions = tuple(map(int, saved["partitions"]))
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise CorruptSegment(f"not a saved-tasks file: {type(error).__name__}: {error}") from None
-    packed = tuple(_packed(plans, reading)) if plans else ()
-    outdated = frozenset(number for number, (_, is_outdated) in enumerate(packed) if is_outdated)
-    return fingerprint, PlannedJob(tuple(task for task, _ in packed), reads, partitions, outdated=outdated)
+    if not plans:
+        return fingerprint, PlannedJob((), reads, partitions)
+    tasks, outdated, has_parted = _packed(plans, reading, place)
+    return fingerprint, PlannedJob(tasks, reads, partitions, outdated=outdated, has_parted=has_parted)
 
 
-def _packed(plans: Sequence[tuple[tuple[PlanStep, ...], int]], reading: Reading) -> Iterable[tuple[Task, bool]]:
-    """Each task, and whether it is outdated."""
+def _packed(
+    plans: Sequence[tuple[tuple[PlanStep, ...], int]], reading: Reading, place: str
+) -> tuple[tuple[Task, ...], frozenset[int], bool]:
+    """The tasks, the numbers of those that are outdated, and whether the log has parted from any of them."""
     with Session.open(reading.config) as session:
         planner = Planner(session, reading.isolation)
-        found = open_partitions(planner, reading.find(session))
         stored = {step.partition for steps, _ in plans for step in steps if isinstance(step, SegmentSlice)}
-        opened = [divided(one, takes_store=one.partition in stored) for one in found]
+        found = open_partitions(planner, reading.find(session))
+        again = (_reopened(planner, one, place) if one.partition in stored else one for one in found)
+        opened = [divided(one, takes_store=one.partition in stored) for one in again]
         numbers = {one.partition: number for number, one in enumerate(opened)}
         has_broker = session.fallback.reader is not None
         known = {segment.segment_id for one in opened for segment in one.timeline.segments}
+        tasks: list[Task] = []
+        outdated: set[int] = set()
+        has_parted = False
         for steps, size_bytes in plans:
             numbered = tuple((_number(numbers, step.partition), step) for step in steps)
-            is_outdated = session.stepwise is None and any(
+            has_parted |= any(_has_parted(opened[number], step) for number, step in numbered)
+            if session.stepwise is None and any(
                 _is_gone(step, known) and _is_outdated(opened[number], step, has_broker) for number, step in numbered
-            )
-            yield pack(Share(numbered, size_bytes), opened, session.locator.end_is_inferred), is_outdated
+            ):
+                outdated.add(len(tasks))
+            tasks.append(pack(Share(numbered, size_bytes), opened, session.locator.end_is_inferred))
+        return tuple(tasks), frozenset(outdated), has_parted
+
+
+def _reopened(planner: Planner, opened: OpenPartition, place: str) -> OpenPartition:
+    """As `Planner.reopened`. If the log has lost the end of the tier, the partition stays as it is."""
+    try:
+        return planner.reopened(opened)
+    except EpochMismatch:
+        return opened
+    except RemoteFetchError as error:
+        error.at(hint=f"If that lasts, remove {place}: the job is then begun again")
+        raise
+
+
+def _has_parted(opened: OpenPartition, step: PlanStep) -> bool:
+    """Whether a slice is of a log that an unclean leader election has cut off since, at any offset."""
+    if isinstance(step, BrokerRange):
+        return False
+    return opened.unread is not None or not opened.lineage.accepts(step.segment)
 
 
 def _is_gone(step: PlanStep, known: Collection[RemoteLogSegmentId]) -> bool:
@@ -118,8 +147,6 @@ def _is_outdated(opened: OpenPartition, step: PlanStep, has_broker: bool) -> boo
     too, a broker tells so, and the task decides. A bucket alone does not tell.
     """
     is_cut = isinstance(step, SegmentSlice) and step.is_cut
-    if opened.unread is not None:
-        return False
     if has_broker:
         return is_cut and step.last_offset >= opened.first_offset
     return is_cut or step.first_offset < opened.first_offset

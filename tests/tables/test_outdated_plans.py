@@ -14,20 +14,25 @@ import pyarrow.dataset as pads
 import pytest
 
 from remote_fetch import export_topic
-from remote_fetch.errors import OffsetOutOfRange
-from remote_fetch.model import IsolationLevel
+from remote_fetch.errors import CorruptSegment, ErrorKind, OffsetOutOfRange
+from remote_fetch.locate.lineage import Lineage
+from remote_fetch.model import IsolationLevel, LeaderEpoch, LogBounds
 from remote_fetch.observe import Observer
-from remote_fetch.plan.ranges import PlanStep, SegmentSlice
+from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
+from remote_fetch.prepare.view import untiered
+from remote_fetch.session.session import Session
 from remote_fetch.tables import export_job
 from remote_fetch.tables.export_job import TableForm, _spec
 from remote_fetch.tables.export_plan import ExportBounds, plan_export
 from remote_fetch.tables.job_records import TaskRecord
-from remote_fetch.tables.saved_tasks import _is_outdated
+from remote_fetch.tables.report import TableReport
+from remote_fetch.tables.saved_tasks import _has_parted, _is_outdated
 from remote_fetch.tables.tasks import Task
 from remote_fetch.tables.write_task import TaskWriter
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import write_kafka_local
+from tests.stores.stand_in import Broker, give_broker
 from tests.tables.tables import COLUMNS, FORMATS, Topic, export, held, same, target
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -139,6 +144,75 @@ def test_a_segment_that_was_cut(where: dict[str, Any], tmp_path: Path, is_replac
             path.rename(path.with_name(path.name[:21] + other + path.name[43:]))
     done = export_topic("topic", file_bytes=8000, **how)
     assert (done.rows, done.tasks_run == done.tasks) == (500, is_replaced)
+
+
+def killed_beside_a_broker(tier: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], TableReport]:
+    """An export to the end of a broker's log that is killed behind offset 29. Returns the same call again.
+
+    The broker's log gets other records from offset 20 on.
+    """
+
+    def made(value: bytes) -> LogBuilder:
+        log = LogBuilder()
+        for number in range(4):
+            log.append_batch([Record(one, 0, b"k", b"same" if number < 2 else value) for one in range(10)])
+            log.roll()
+        return log
+
+    open_session, logs = Session.open, [made(b"lost"), made(b"new")]
+
+    def opened(*given: Any, **named: Any) -> Session:
+        session = open_session(*given, **named)
+        give_broker(session, logs[0])
+        return session
+
+    monkeypatch.setattr(Session, "open", opened)
+    write_kafka_local(tier, logs[0].segments())
+    config = {"remote.storage.url": str(tier), "fetch.remote.when": "always"}
+    how: dict[str, Any] = {"to": str(tier.parent / "out"), "config": config, "end": "latest", "file_bytes": 60}
+    how["columns"] = ["offset", "value"]
+    with pytest.raises(KeyboardInterrupt):
+        export_topic("topic", transform=dying(lambda batch: 30 in batch.column("offset").to_pylist()), **how)
+    logs.pop(0)
+    return lambda: export_topic("topic", **how)
+
+
+def test_a_log_that_was_cut_off_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finished tasks have records that an unclean leader election has cut off. A new plan reads what the log has."""
+    again = killed_beside_a_broker(tmp_path / "tier", monkeypatch)
+    monkeypatch.setattr(Broker, "still_holds", lambda *_: False)
+    done = again()
+    assert (done.rows, done.tasks_run, dict(done.cost.fallbacks)) == (40, done.tasks, {ErrorKind.TRUNCATED: 1})
+    values = pads.dataset(tmp_path / "out").to_table().sort_by("offset").column("value").to_pylist()
+    assert values == [b"same"] * 20 + [b"new"] * 20
+
+
+def test_a_partition_that_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its leader epochs nothing tells that its slices are still of the log."""
+    again = killed_beside_a_broker(tmp_path / "tier", monkeypatch)
+    whole = {path: path.read_bytes() for path in (tmp_path / "tier").rglob("*.leader_epoch_checkpoint")}
+    for path in whole:
+        path.write_bytes(b"damaged")
+    with pytest.raises(CorruptSegment, match=r"If that lasts, remove .*/_out\."):
+        again()
+    for path, data in whole.items():
+        path.write_bytes(data)
+    done = again()
+    assert (done.rows, done.tasks_run < done.tasks) == (40, True)
+
+
+def test_a_segment_of_a_log_that_was_cut_off() -> None:
+    """A new leader has uploaded segments of its own: the tier can be opened, and its lineage lacks the old ones."""
+    log = LogBuilder()
+    log.append_batch([Record(one, 0, b"k", b"v") for one in range(10)])
+    log.roll()
+    segment = replace(log.segments()[0].metadata, segment_leader_epochs=(LeaderEpoch(0, 0),))
+    step = SegmentSlice(segment, 0, 9)
+    opened = untiered(segment.topic_id_partition, IsolationLevel.READ_UNCOMMITTED, LogBounds(0, 10))
+    logs = [Lineage((LeaderEpoch(0, 0), LeaderEpoch(1, cut)), 20) for cut in (10, 5)]
+    assert [_has_parted(replace(opened, lineage=one), step) for one in logs] == [False, True]
+    reads = BrokerRange(segment.topic_id_partition, 0, 9, "not tiered")
+    assert not _has_parted(replace(opened, unread=reads), reads)
 
 
 def test_with_a_broker_the_task_decides(topic: Topic) -> None:
