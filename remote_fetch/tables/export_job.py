@@ -96,7 +96,7 @@ def _spec(bounds: ExportBounds, form: TableForm, observer: Observer) -> JobSpec:
     typed_schema = None if typed is None else typed_columns(typed, config, columns).schema
     schema = schema_of(columns, form.transform, typed_schema)
     check_partition_by(schema, form.partition_by)
-    passing = {"auto.offset.reset": "earliest"} if bounds.may_lose else {}
+    passing = {"auto.offset.reset": "earliest" if bounds.may_lose else "error"}
     return JobSpec(
         topic=bounds.topic,
         fingerprint=_fingerprint(bounds, columns, form.partition_by, schema, typed),

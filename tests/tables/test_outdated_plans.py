@@ -229,6 +229,12 @@ def test_with_a_broker_the_task_decides(topic: Topic) -> None:
     cut, gone = replace(step, is_cut=True), replace(step, is_cut=True, last_offset=4)
     assert [outdated(one, True) for one in (step, cut, gone)] == [False, True, False]
     assert [outdated(one, False) for one in (step, cut, gone)] == [True, True, True]
+
+
+def test_what_was_deleted_during_a_task_may_pass_as_in_a_plan(tmp_path: Path) -> None:
+    """`allow_lost` alone tells whether it may, and not the configuration."""
+    config = {"remote.storage.url": str(tmp_path), "auto.offset.reset": "earliest"}
+    bounds = ExportBounds("topic", "earliest", "tier", [0], IsolationLevel.READ_COMMITTED, None, False, 1, config)
     form = TableForm(None, None, (), "zstd", 1, 1)
-    loses = [_spec(replace(bounds, may_lose=may), form, print).config.get("auto.offset.reset") for may in (True, False)]
-    assert loses == ["earliest", None]
+    told = [_spec(replace(bounds, may_lose=may), form, print).config["auto.offset.reset"] for may in (True, False)]
+    assert told == ["earliest", "error"]
