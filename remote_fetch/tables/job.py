@@ -100,8 +100,10 @@ def saved_or_planned(
         job = planned or spec.plan(held)
     else:
         fingerprint, begun = load_job(saved, spec.reading, staging.staging)
-        left = begun.outdated - staging.of_plan(begun.key).finished()
-        if fingerprint != spec.fingerprint or not (left or begun.has_parted):
+        if fingerprint != spec.fingerprint:
+            return fingerprint, begun
+        left = begun.outdated and begun.outdated - _kept_records(staging.of_plan(begun.key)).keys()
+        if not (left or begun.has_parted):
             return fingerprint, begun
         job = spec.plan(begun.begun)
         staging.clean_up()
@@ -113,18 +115,24 @@ def saved_or_planned(
 def all_records(
     staging: Staging, writer: TaskWriter, job: PlannedJob, run: Runner
 ) -> tuple[tuple[TaskRecord, ...], int]:
-    """Run the tasks that have no record. Returns the record of each task, in order, and how many were run.
+    """Run the tasks that have no record. Returns the record of each task, in order, and how many were run."""
+    records = _kept_records(staging)
+    numbers = range(len(job.tasks))
+    left = [number for number in numbers if number not in records]
+    for record in run(writer, job.tasks, left):
+        records[record.task] = record
+    return tuple(records[number] for number in numbers), len(left)
+
+
+def _kept_records(staging: Staging) -> dict[int, TaskRecord]:
+    """The records that count, by task. The others are removed.
 
     A record whose files are not there any more does not count: housekeeping of a table may have removed them.
     """
-    count = len(job.tasks)
-    records = {}
+    kept = {}
     for number, record in staging.records().items():
-        if number < count and staging.is_whole(record):
-            records[number] = record
+        if staging.is_whole(record):
+            kept[number] = record
         else:
             staging.forget(record)
-    left = [number for number in range(count) if number not in records]
-    for record in run(writer, job.tasks, left):
-        records[record.task] = record
-    return tuple(records[number] for number in range(count)), len(left)
+    return kept

@@ -103,6 +103,16 @@ def test_what_a_finished_task_has_read_may_be_deleted(where: dict[str, Any], top
     assert (done.ranges, done.rows, done.tasks_run) == ({0: (0, 40), 1: (0, 40)}, 80, 2)
 
 
+def test_a_finished_task_without_its_files_is_not_finished(where: dict[str, Any], topic: Topic, tmp_path: Path) -> None:
+    """Housekeeping of a table removes files that no version has. Then the task has to be run, and cannot be."""
+    killed_in_partition_1(topic, where)
+    for path in tmp_path.rglob("*.parquet"):
+        path.unlink()
+    delete(topic, 0, 10)
+    assert export(topic, where, allow_lost=True).ranges == {0: (10, 40), 1: (0, 40)}
+    assert same(rows_of(where), topic.rows())
+
+
 def test_a_task_of_the_plan_before(where: dict[str, Any], topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker of Spark outlives its driver. Its task ends when the job has another plan with tasks of its own."""
     left: list[Callable[[], TaskRecord]] = []
