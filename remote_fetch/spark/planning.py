@@ -27,9 +27,22 @@ from remote_fetch.prepare.refusals import refuse_broker_ranges
 from remote_fetch.prepare.subscribed import topic_name, topic_names
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.session.session import Session
-from remote_fetch.spark.limits import LimitRules, Restriction, check_covered, offsets_from, offsets_of
+from remote_fetch.spark.limits import (
+    FAIL_ON_DATA_LOSS_HINT,
+    LimitRules,
+    Restriction,
+    check_covered,
+    offsets_from,
+    offsets_of,
+)
 from remote_fetch.spark.options import Limit, SourceOptions, Subscription, check_batch
-from remote_fetch.tables.planning import PlannedJob, check_same_topic, open_partitions, planned_job
+from remote_fetch.tables.planning import (
+    PlannedJob,
+    check_same_topic,
+    open_partitions,
+    pass_over_partitions,
+    planned_job,
+)
 from remote_fetch.tables.planning import tasks_of as shared_tasks_of
 from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.tasks import Task
@@ -96,7 +109,9 @@ def plan_batch(
         return JobPlan(tasks, estimate((task.steps for task in tasks), range_bytes, session.stored_size))
 
 
-def plan_backfill(options: SourceOptions, at_once: Callable[[], int | None], held: Progress | None) -> PlannedJob:
+def plan_backfill(
+    options: SourceOptions, at_once: Callable[[], int | None], held: Progress | None, begun: Progress | None = None
+) -> PlannedJob:
     """The tasks of a backfill of one topic, behind what its target holds: see `job.Planner`.
 
     `at_once` tells how many tasks Spark runs at the same time; None or 0: unknown.
@@ -105,6 +120,8 @@ def plan_backfill(options: SourceOptions, at_once: Callable[[], int | None], hel
     with Session.open(options.config) as session:
         partitions = subscribed(session, options.subscription)
         check_same_topic(held, partitions)
+        refusal = FAIL_ON_DATA_LOSS_HINT if options.fail_on_data_loss else None
+        pass_over_partitions(begun, partitions, session.observe, refusal)
         plans = tuple(
             _plans(session, options, partitions, start, end, Restriction(), {} if held is None else held.ends)
         )

@@ -15,14 +15,21 @@ from typing import Any
 
 from remote_fetch.errors import ConfigError, OffsetOutOfRange, Unlocatable
 from remote_fetch.model import IsolationLevel, TopicIdPartition
-from remote_fetch.observe import Notice, Observer, ignore
+from remote_fetch.observe import Observer, ignore
 from remote_fetch.prepare.arguments import bounds_by_partition, choose_partitions, parse_log_starts, parse_numbers
 from remote_fetch.prepare.bounds import Bound, resolve
 from remote_fetch.prepare.planner import Planner, say_end
 from remote_fetch.prepare.refusals import refuse_broker_ranges
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
 from remote_fetch.session.session import Session
-from remote_fetch.tables.planning import PlannedJob, check_same_topic, planned_job, tasks_of
+from remote_fetch.tables.planning import (
+    PlannedJob,
+    check_same_topic,
+    pass_over,
+    pass_over_partitions,
+    planned_job,
+    tasks_of,
+)
 from remote_fetch.tables.progress import Progress
 
 __all__ = ["LOSS_HINT", "TIER", "ExportBounds", "plan_export"]
@@ -49,17 +56,25 @@ class ExportBounds:
     task_bytes: int
     config: Mapping[str, Any] = field(repr=False)
 
+    @property
+    def refusal(self) -> str | None:
+        """The hint of the error about lost offsets; None: they may pass."""
+        return None if self.may_lose else LOSS_HINT
+
     def find(self, session: Session) -> tuple[TopicIdPartition, ...]:
         """The wanted partitions. Raises UnknownTopic."""
         wanted = parse_numbers(self.partitions)
         return choose_partitions(session.locator.partitions(self.topic, wanted), self.topic, wanted)
 
 
-def plan_export(bounds: ExportBounds, held: Progress | None, observer: Observer = ignore) -> PlannedJob:
+def plan_export(
+    bounds: ExportBounds, held: Progress | None, begun: Progress | None = None, *, observer: Observer = ignore
+) -> PlannedJob:
     """The tasks of an export behind what its target holds: see `job.Planner`."""
     with Session.open(bounds.config, observer) as session:
         chosen = bounds.find(session)
         check_same_topic(held, chosen)
+        pass_over_partitions(begun, chosen, session.observe, bounds.refusal)
         reads = _Reads(session, bounds, chosen, {} if held is None else held.ends)
         plans = reads.plans()
         if session.fallback.reader is None:
@@ -143,16 +158,7 @@ class _Reads:
             return at, at  # the table holds all that is wanted, whatever became of the log since
         first = at
         if at < opened.first_offset:
-            lost = f"{where}: offsets {at} to {opened.first_offset - 1} were deleted before they were exported"
-            if not self._bounds.may_lose:
-                raise OffsetOutOfRange(
-                    lost,
-                    topic=partition.topic,
-                    partition=partition.partition,
-                    offset=at,
-                    hint=LOSS_HINT,
-                )
-            self._session.observe(Notice(lost, is_warning=True))
             first = opened.first_offset
+            pass_over(partition.topic, partition.partition, at, first, self._session.observe, self._bounds.refusal)
         _, stop = resolve(opened, opened.first_offset, end, self._planner.first_offset_at)
         return first, max(first, stop)

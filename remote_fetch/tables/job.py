@@ -33,8 +33,10 @@ Runner: TypeAlias = Callable[[TaskWriter, Sequence[Task], Sequence[int]], Iterat
 class Planner(Protocol):
     """Plans a job."""
 
-    def __call__(self, held: Progress | None) -> PlannedJob:
+    def __call__(self, held: Progress | None, begun: Progress | None = None) -> PlannedJob:
         """The tasks behind what the target holds; None: it holds nothing of the topic.
+
+        `begun` are the offsets of a plan that this one replaces. Those of partitions that are gone were deleted.
 
         Raises the errors of planning, TopicRecreated if the topic has another id than what is held, and
         OffsetOutOfRange if offsets between were deleted and that may not pass.
@@ -105,7 +107,7 @@ def saved_or_planned(
         left = begun.outdated and begun.outdated - _kept_records(staging.of_plan(begun.key)).keys()
         if not (left or begun.has_parted):
             return fingerprint, begun
-        job = spec.plan(begun.begun)
+        job = spec.plan(begun.begun, begun.reads)
         staging.clean_up()
     if job.reads.offsets:
         staging.keep_plan(dump_job(job, spec.fingerprint, held))

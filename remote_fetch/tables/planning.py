@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from remote_fetch.errors import TopicRecreated
+from remote_fetch.errors import OffsetOutOfRange, TopicRecreated
 from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition
+from remote_fetch.observe import Notice, Observer
 from remote_fetch.plan.saved import dump_plan
 from remote_fetch.plan.shares import Slots, share_out
 from remote_fetch.prepare.planner import Planner
@@ -22,7 +23,16 @@ from remote_fetch.prepare.view import OpenPartition, PartitionPlan
 from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.tasks import Task, pack
 
-__all__ = ["PlannedJob", "check_same_topic", "divided", "open_partitions", "planned_job", "tasks_of"]
+__all__ = [
+    "PlannedJob",
+    "check_same_topic",
+    "divided",
+    "open_partitions",
+    "pass_over",
+    "pass_over_partitions",
+    "planned_job",
+    "tasks_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,32 @@ def check_same_topic(held: Progress | None, partitions: Sequence[TopicIdPartitio
         topic=name,
         hint="Write the new topic to another table",
     )
+
+
+def pass_over(topic: str, number: int, first: int, stop: int, observe: Observer, refusal: str | None) -> None:
+    """Report that offsets [first, stop) of a partition are lost. Raises OffsetOutOfRange with the hint `refusal`.
+
+    `refusal` None: they may pass.
+    """
+    lost = f"{topic}-{number}: offsets {first} to {stop - 1} were deleted before they were exported"
+    if refusal is not None:
+        raise OffsetOutOfRange(lost, topic=topic, partition=number, offset=first, hint=refusal)
+    observe(Notice(lost, is_warning=True))
+
+
+def pass_over_partitions(
+    begun: Progress | None, found: Sequence[TopicIdPartition], observe: Observer, refusal: str | None
+) -> None:
+    """As `pass_over`, for the offsets of a job that was begun, in partitions that are not found any more.
+
+    A bucket alone does not show a partition of which all objects were deleted.
+    """
+    if begun is None:
+        return
+    here = {partition.partition for partition in found}
+    for number, (first, stop) in sorted(begun.ranges.items()):
+        if first < stop and number not in here:
+            pass_over(begun.topic, number, first, stop, observe, refusal)
 
 
 def open_partitions(planner: Planner, partitions: Iterable[TopicIdPartition]) -> Iterator[OpenPartition]:

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from remote_fetch.errors import CorruptSegment, EpochMismatch, RemoteFetchError, TopicRecreated, UnsupportedFormat
-from remote_fetch.model import IsolationLevel, RemoteLogSegmentId, TopicIdPartition
+from remote_fetch.model import IsolationLevel, LogBounds, RemoteLogSegmentId, TopicIdPartition
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
 from remote_fetch.plan.saved import dump_plan, load_plan
 from remote_fetch.plan.shares import Share
 from remote_fetch.prepare.planner import Planner
-from remote_fetch.prepare.view import OpenPartition
+from remote_fetch.prepare.view import OpenPartition, untiered
 from remote_fetch.session.session import Session
 from remote_fetch.tables.planning import PlannedJob, divided, open_partitions
 from remote_fetch.tables.progress import Progress
@@ -101,6 +101,9 @@ def _packed(
         found = open_partitions(planner, reading.find(session))
         again = (_reopened(planner, one, place) if one.partition in stored else one for one in found)
         opened = [divided(one, takes_store=one.partition in stored) for one in again]
+        wanted = {step.partition for steps, _ in plans for step in steps}
+        gone = _gone_partitions(wanted, [one.partition for one in opened], place)
+        opened += [untiered(partition, reading.isolation, LogBounds()) for partition in gone]
         numbers = {one.partition: number for number, one in enumerate(opened)}
         has_broker = session.fallback.reader is not None
         known = {segment.segment_id for one in opened for segment in one.timeline.segments}
@@ -108,11 +111,12 @@ def _packed(
         outdated: set[int] = set()
         has_parted = False
         for steps, size_bytes in plans:
-            numbered = tuple((_number(numbers, step.partition), step) for step in steps)
+            numbered = tuple((numbers[step.partition], step) for step in steps)
             has_parted |= any(_has_parted(opened[number], step) for number, step in numbered)
-            if session.stepwise is None and any(
+            is_outdated = session.stepwise is None and any(
                 _is_gone(step, known) and _is_outdated(opened[number], step, has_broker) for number, step in numbered
-            ):
+            )
+            if is_outdated or any(step.partition in gone for step in steps):
                 outdated.add(len(tasks))
             tasks.append(pack(Share(numbered, size_bytes), opened, session.locator.end_is_inferred))
         return tuple(tasks), frozenset(outdated), has_parted
@@ -152,12 +156,20 @@ def _is_outdated(opened: OpenPartition, step: PlanStep, has_broker: bool) -> boo
     return is_cut or step.first_offset < opened.first_offset
 
 
-def _number(numbers: dict[TopicIdPartition, int], partition: TopicIdPartition) -> int:
-    if partition not in numbers:
-        raise TopicRecreated(
-            f"the job was begun with partition {partition.partition} of {partition.topic}:{partition.topic_id}, "
-            "which is not there any more",
-            topic=partition.topic,
-            hint="Give another job_id to start a new job",
-        )
-    return numbers[partition]
+def _gone_partitions(
+    wanted: Collection[TopicIdPartition], found: Collection[TopicIdPartition], place: str
+) -> tuple[TopicIdPartition, ...]:
+    """The wanted partitions that are not found. A bucket alone does not show one whose objects were all deleted.
+
+    Raises TopicRecreated if the topic has another id now.
+    """
+    now = {one.topic: one.topic_id for one in found}
+    for one in wanted:
+        if now.get(one.topic, one.topic_id) != one.topic_id:
+            raise TopicRecreated(
+                f"the job was begun with topic {one.topic!r} of the id {one.topic_id}, and the topic has the id "
+                f"{now[one.topic]}: it was deleted and created again",
+                topic=one.topic,
+                hint=f"To begin a job with the new topic, remove {place}",
+            )
+    return tuple(sorted(set(wanted).difference(found), key=lambda one: one.partition))

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from remote_fetch import read_arrow
-from remote_fetch.errors import ConfigError
+from remote_fetch.errors import ConfigError, OffsetOutOfRange
 from remote_fetch.spark import backfill, backfill_job
 from remote_fetch.spark.backfill_job import _waves
 from remote_fetch.spark.job_description import described
@@ -31,6 +31,7 @@ from remote_fetch.spark.planning import plan_backfill, plan_batch, subscribed
 from remote_fetch.tables.commit import MANIFEST, LocalCommit
 from remote_fetch.tables.job_records import StagedFile, TaskRecord
 from remote_fetch.tables.parquet_files import COMPRESSIONS
+from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.report import TableReport
 from remote_fetch.tables.saved_tasks import Reading, dump_job, load_job
 from remote_fetch.tables.target import Target
@@ -299,6 +300,15 @@ def test_tasks_as_text_and_back(tmp_path: Path) -> None:
     assert len(job.tasks) > 5
     reading = Reading(parsed.config, parsed.isolation, lambda session: subscribed(session, parsed.subscription))
     assert load_job(dump_job(job, "made from"), reading, "a folder") == ("made from", job)
+
+
+def test_a_partition_that_a_plan_lost(tmp_path: Path) -> None:
+    where = tier(tmp_path, plain_log().segments())
+    held, begun = (Progress("topic", str(plain_log().topic_id_partition.topic_id), {9: (7, stop)}) for stop in (7, 8))
+    with pytest.raises(OffsetOutOfRange, match=r"topic-9: offsets 7 to 7 were deleted .*failOnDataLoss"):
+        plan_backfill(parse_options(where), lambda: None, held, begun)
+    passing = parse_options({**where, "failOnDataLoss": "false"})
+    assert set(plan_backfill(passing, lambda: None, held, begun).reads.ranges) == {0}
 
 
 def test_tasks_fill_the_slots_of_spark(tmp_path: Path) -> None:

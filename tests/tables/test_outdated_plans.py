@@ -14,9 +14,9 @@ import pyarrow.dataset as pads
 import pytest
 
 from remote_fetch import export_topic
-from remote_fetch.errors import CorruptSegment, ErrorKind, OffsetOutOfRange
+from remote_fetch.errors import CorruptSegment, ErrorKind, OffsetOutOfRange, TopicRecreated
 from remote_fetch.locate.lineage import Lineage
-from remote_fetch.model import IsolationLevel, LeaderEpoch, LogBounds
+from remote_fetch.model import IsolationLevel, LeaderEpoch, LogBounds, Uuid
 from remote_fetch.observe import Observer
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
 from remote_fetch.prepare.view import untiered
@@ -94,6 +94,26 @@ def test_what_was_deleted_is_lost_if_that_may_pass(where: dict[str, Any], topic:
     done = export(topic, where, allow_lost=True)
     assert (done.ranges, done.rows, done.tasks_run) == ({0: (0, 40), 1: (10, 40)}, 70, done.tasks)
     assert export(topic, where).tasks_run == 0
+
+
+def test_a_partition_without_any_object(where: dict[str, Any], topic: Topic) -> None:
+    """A bucket alone does not show it any more: its offsets are lost, and the topic is the same."""
+    killed_in_partition_1(topic, where)
+    delete(topic, 1, 40)
+    for _ in range(2):
+        with pytest.raises(OffsetOutOfRange, match=r"topic-1: offsets 0 to 39 were deleted before .*--allow-lost"):
+            export(topic, where)
+    done = export(topic, where, allow_lost=True)
+    assert (done.ranges, done.rows) == ({0: (0, 40)}, 40)
+    assert export(topic, where).tasks_run == 0
+
+
+def test_a_topic_that_was_created_again(where: dict[str, Any], topic: Topic) -> None:
+    killed_in_partition_1(topic, where)
+    for partition in (0, 1):
+        delete(topic, partition, 40)
+    with pytest.raises(TopicRecreated, match=r"of the id .*created again.* remove .*"):
+        export(Topic(topic.directory, Uuid(b"another topic id")).grow(), where)
 
 
 def test_what_a_finished_task_has_read_may_be_deleted(where: dict[str, Any], topic: Topic) -> None:
