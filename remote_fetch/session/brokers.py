@@ -53,11 +53,13 @@ def open_brokers(
     *,
     shared: bool,
     log_starts: Mapping[TopicIdPartition, int] | None,
+    may_be_cut: bool = True,
 ) -> Brokers | None:
     """The brokers that librdkafka's `properties` name; None if they name none.
 
     - `shared`: the caller reads broker ranges itself.
     - `log_starts` come with a plan that another session made. They are used if no broker answers. None: no such plan.
+    - `may_be_cut` is that of `LogGuard`.
     """
     if "bootstrap.servers" not in properties:
         return None
@@ -69,7 +71,7 @@ def open_brokers(
     cluster = make_cluster(properties, timeout_ms, checks=not is_planned and not shared)
     skips = properties.get("auto.offset.reset") in ("earliest", "beginning", "smallest")
     patience = Patience(blind_s=math.inf, slice_pause_s=_PLANNED_PAUSE_S) if is_planned else None
-    guard = LogGuard(cluster, observe, skips=skips, patience=patience)
+    guard = LogGuard(cluster, observe, skips=skips, may_be_cut=may_be_cut, patience=patience)
     for partition, log_start in (log_starts or {}).items():
         guard.remember(partition, log_start)
     give_up_s = settings.broker_timeout_ms / 1000 or None

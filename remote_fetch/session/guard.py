@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.broker_errors import is_passing
 from remote_fetch.deadline import Deadline, retry
-from remote_fetch.errors import OffsetOutOfRange, TopicRecreated
+from remote_fetch.errors import LogTruncated, OffsetOutOfRange, TopicRecreated
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition
 from remote_fetch.observe import Notice, Observer
@@ -29,6 +29,7 @@ __all__ = ["LogGuard", "Patience"]
 
 T = TypeVar("T")
 
+_READ_AGAIN = "Read again: a new read gives the records that the log has now"
 _LOG_START_S = 0.5
 """How old a log start may be. Records that are deleted later count as fetched, as in a consumer's own buffers."""
 _TOPIC_S = 5.0
@@ -68,7 +69,8 @@ class LogGuard:
     """Asks one cluster about the topics of one read.
 
     If `skips` is true, records that were deleted during the read are skipped, with a notice. If it is false, they raise
-    OffsetOutOfRange. Several threads may call the guard; at worst it asks a question twice.
+    OffsetOutOfRange. So it is with records after the end of a log that has become shorter; if `may_be_cut` is false,
+    these always raise LogTruncated. Several threads may call the guard; at worst it asks a question twice.
     """
 
     def __init__(
@@ -77,12 +79,14 @@ class LogGuard:
         observer: Observer,
         *,
         skips: bool,
+        may_be_cut: bool = True,
         patience: Patience | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
         self._observer = observer
         self._skips = skips
+        self._may_be_cut = may_be_cut
         self._patience = patience or Patience()
         self._clock = clock
         self._is_away = False
@@ -174,10 +178,15 @@ class LogGuard:
     def cut_short(self, partition: TopicIdPartition, first_offset: int, last_offset: int, log_end: int) -> None:
         """Handle a log that now ends before a planned offset, for example after an unclean leader election.
 
-        Raises OffsetOutOfRange if records may not be skipped, and TopicRecreated if the name belongs to another topic.
+        Raises LogTruncated if the log may not be cut, OffsetOutOfRange if records may not be skipped, and
+        TopicRecreated if the name belongs to another topic.
         """
         self.confirm(partition)
         gone = f"offsets {first_offset} to {last_offset} are gone: the log ends at {log_end} now"
+        if not self._may_be_cut:
+            raise LogTruncated(
+                gone, topic=partition.topic, partition=partition.partition, offset=log_end, hint=_READ_AGAIN
+            )
         if not self._skips:
             raise OffsetOutOfRange(gone, topic=partition.topic, partition=partition.partition, offset=first_offset)
         self._observer(Notice(f"{partition.topic}-{partition.partition}: {gone}; going on without", is_warning=True))

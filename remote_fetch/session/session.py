@@ -85,11 +85,13 @@ class Planned:
 
     - `timelines` are the segments of the plan. `inferred` are the segments whose end is a guess.
     - `log_starts` are the log start offsets at the time of planning. They are used if no broker answers.
+    - `may_be_cut` is that of `LogGuard`.
     """
 
     timelines: tuple[Timeline, ...]
     inferred: frozenset[RemoteLogSegmentId]
     log_starts: Mapping[TopicIdPartition, int]
+    may_be_cut: bool = True
 
 
 class Session:
@@ -152,8 +154,7 @@ class Session:
         sizes = SegmentSizes(self.reader, self.observe, timeout_ms=settings.read_timeout_ms)
         self.storage = Storage(self.reader, sizes, self.observe, settings)
         try:  # what stands above is all that `close` needs
-            log_starts = None if planned is None else planned.log_starts
-            self.brokers = open_brokers(config.librdkafka, settings, self.observe, shared=shared, log_starts=log_starts)
+            self.brokers = self._open_brokers(planned)
             hint = ASK_A_BROKER if self.brokers is None else None
             self.fallback = FallbackRule(self.observe, self.surveyor.explain, self.brokers, hint=hint)
             self._service = open_service(config, fetcher)
@@ -189,6 +190,16 @@ class Session:
             fetcher = load_fetcher(parsed)
             notices = [f"no counterpart for this broker property: {text}" for text in completed.unmapped]
         return cls(parsed, fetcher, observer, shared=shared, planned=planned, notices=notices)
+
+    def _open_brokers(self, planned: Planned | None) -> Brokers | None:
+        return open_brokers(
+            self.config.librdkafka,
+            self.config.settings,
+            self.observe,
+            shared=self._is_shared,
+            log_starts=None if planned is None else planned.log_starts,
+            may_be_cut=planned is None or planned.may_be_cut,
+        )
 
     def _locator_over(self, fetcher: RemoteStorageFetcher, planned: Planned | None) -> GuessingLocator:
         if planned is None:

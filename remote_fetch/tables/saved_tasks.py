@@ -134,7 +134,12 @@ def _reopened(planner: Planner, opened: OpenPartition, place: str) -> OpenPartit
 
 
 def _has_parted(opened: OpenPartition, step: PlanStep) -> bool:
-    """Whether a slice is of a log that an unclean leader election has cut off since, at any offset."""
+    """Whether a step is of a log that an unclean leader election has cut off since, at any offset.
+
+    A broker's records before the cut, or behind the end of a log that has grown again, do not show it.
+    """
+    if opened.log.end_offset is not None and step.last_offset >= opened.log.end_offset:
+        return True
     if isinstance(step, BrokerRange):
         return False
     return opened.unread is not None or not opened.lineage.accepts(step.segment)

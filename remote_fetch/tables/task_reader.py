@@ -10,6 +10,7 @@ Rules of the file:
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -43,14 +44,16 @@ def read_rows(
     observer: Observer = ignore,
     report: Callable[[Report], None] = lambda report: None,
     loss_hint: str | None = None,
+    may_be_cut: bool = True,
 ) -> Generator[pa.RecordBatch]:
     """The rows of a task, in order of partition and offset, as `read_arrow` gives them.
 
     `config` is the configuration of the reading session. `typed`: which keys and values are typed. `report` gets the
     counters when the task ends or is given up. Raises the errors of reading, UndecodableValue, and OffsetOutOfRange,
-    with `loss_hint`, if records of the task were deleted and data loss may not pass.
+    with `loss_hint`, if records of the task were deleted and data loss may not pass. LogTruncated, if `may_be_cut` is
+    false and the log ends before the task does.
     """
-    with Session.open(config, observer, planned=task.planned) as session:
+    with Session.open(config, observer, planned=replace(task.planned, may_be_cut=may_be_cut)) as session:
         try:
             plans = all_at_once(partial(_complete, session), task.parts)
             if typed is None:

@@ -96,6 +96,7 @@ class TaskWriter:
             observer=observer,
             report=reports.append,
             loss_hint=self.loss_hint,
+            may_be_cut=False,  # the target has the offsets of the plan, and other records may come there later
         )
         try:
             # A generator that an error leaves unfinished keeps its session, and the session's threads.

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from remote_fetch.errors import OffsetOutOfRange, TopicRecreated, UnsupportedFormat
+from remote_fetch.errors import LogTruncated, OffsetOutOfRange, TopicRecreated, UnsupportedFormat
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import BrokerRead, Event, Notice, RecordsRead, TimestampsSaturated
@@ -372,6 +372,10 @@ class TestGivingUp:
         rows, notices = read(broker, 5, 9, skips=True, give_up_s=20)
         assert rows == [5, 6]
         assert "offsets 7 to 9 are gone: the log ends at 7 now; going on without" in notices[-1]
+        for may_skip in (True, False):
+            guard = LogGuard(cast(Cluster, broker), print, skips=may_skip, may_be_cut=False)
+            with pytest.raises(LogTruncated, match="offsets 7 to 9 are gone: the log ends at 7 now"):
+                guard.cut_short(PARTITION, 7, 9, 7)
 
 
 def test_no_more_messages_are_asked_for_than_the_stretch_has_offsets() -> None:

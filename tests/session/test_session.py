@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from remote_fetch.config import Config
-from remote_fetch.errors import Cancelled, ConfigError, RemoteFetchError
+from remote_fetch.errors import Cancelled, ConfigError, LogTruncated, RemoteFetchError
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.listing import ListingLocator
 from remote_fetch.locate.locator import KnownTimelines
@@ -76,10 +76,14 @@ def test_brokers_tell_the_partitions_for_the_rest_of_a_plan_too(monkeypatch: pyt
     """The bucket has nothing of the topic any more, and a read that notices it can fall back."""
     partition = LogBuilder().topic_id_partition
     described = Topic(partition.topic, partition.topic_id, (partition.partition,), may_read=True)
-    monkeypatch.setattr(Cluster, "describe", lambda self, name: described)
+    monkeypatch.setattr(Cluster, "describe", lambda self, name, **_: described)
     config = Config.parse({"bootstrap.servers": "127.0.0.1:1", "remote.locator": "listing", "log_level": 0})
     with Session(config, Bucket(), planned=Planned((), frozenset(), {})) as session:
         assert session.locator.refresh(partition).segments == ()
+    with Session(config, Bucket(), planned=Planned((), frozenset(), {}, may_be_cut=False)) as session:
+        assert session.brokers is not None
+        with pytest.raises(LogTruncated):
+            session.brokers.guard.cut_short(partition, 7, 9, 7)
 
 
 def test_events_go_to_the_counters_and_to_the_observer() -> None:

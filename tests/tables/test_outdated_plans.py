@@ -20,7 +20,7 @@ from remote_fetch.model import IsolationLevel, LeaderEpoch, LogBounds, Uuid
 from remote_fetch.observe import Observer
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
 from remote_fetch.prepare.view import untiered
-from remote_fetch.session.session import Session
+from remote_fetch.session.session import Planned, Session
 from remote_fetch.tables import export_job
 from remote_fetch.tables.export_job import TableForm, _spec
 from remote_fetch.tables.export_plan import ExportBounds, plan_export
@@ -243,6 +243,21 @@ def test_a_segment_of_a_log_that_was_cut_off() -> None:
     assert [_has_parted(replace(opened, lineage=one), step) for one in logs] == [False, True]
     reads = BrokerRange(segment.topic_id_partition, 0, 9, "not tiered")
     assert not _has_parted(replace(opened, unread=reads), reads)
+    shorter = [replace(opened, log=LogBounds(0, 9)), replace(opened, log=LogBounds())]
+    assert [[_has_parted(one, each) for each in (step, reads)] for one in shorter] == [[True, True], [False, False]]
+
+
+def test_a_task_of_a_job_passes_over_no_cut(topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target counts the offsets up to the planned end. Records that come there later would never be exported."""
+    open_session, cut = Session.open, []
+
+    def opened(*given: Any, planned: Planned | None = None) -> Session:
+        cut.append(planned is not None and not planned.may_be_cut)
+        return open_session(*given, planned=planned)
+
+    monkeypatch.setattr(Session, "open", opened)
+    done = export(topic, {"format": "parquet", "to": str(tmp_path / "out")}, allow_lost=True)
+    assert cut == [False, *[True] * done.tasks]
 
 
 def test_with_a_broker_the_task_decides(topic: Topic) -> None:
