@@ -132,6 +132,10 @@ class DeltaTarget:
         ranges = {number: (end, end) for number, end in ends if end is not None}
         return Progress(topic, str(Uuid(raw)), ranges, f"{self._version(topic, 'job') or 0:015x}")
 
+    def table_id(self) -> str:
+        """As `Table.table_id`."""
+        return str(self._table.metadata().id)
+
     def folder(self) -> TableFolder:
         """As `Table.folder`."""
         filesystem, path = open_filesystem(self.name, self._fs_options, key="to")

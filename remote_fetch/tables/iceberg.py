@@ -124,6 +124,10 @@ class IcebergTarget:
         told = self._table.properties.get(key)
         return None if told is None else self._parsed(told)
 
+    def table_id(self) -> str:
+        """As `Table.table_id`."""
+        return str(self._table.metadata.table_uuid)
+
     def folder(self) -> TableFolder:
         """As `Table.folder`."""
         location = self._table.location()

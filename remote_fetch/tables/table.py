@@ -86,8 +86,11 @@ class Table(Protocol):
     def progress(self, topic: str) -> Progress | None:
         """The offsets of a topic that the table has, by its own properties; None if it has none."""
 
+    def table_id(self) -> str:
+        """The id that the table's format gave it when it was made. It stays, also under another name."""
+
     def folder(self) -> TableFolder:
-        """The table's location."""
+        """The table's location. Another table may lie there, too."""
 
     def commit(self, addition: Addition, schema: pa.Schema) -> None:
         """Add files, progress and missing columns. Raises TableChanged if the table is at another version."""

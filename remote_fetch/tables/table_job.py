@@ -5,8 +5,9 @@ Rules of the file:
 - The table's own properties say where it ends. Nothing else is believed.
 - A commit comes in only upon the progress that the job was planned for. If another job was first, the rest is planned
   again: records that both wanted are in the table once.
-- A job's name comes from its arguments and from the table's progress. So the same call again, after a kill, is the same
-  job until its commit is in, and another one afterwards.
+- A job's name comes from its arguments, from the table's own id and from its progress. So the same call again, after a
+  kill, is the same job until its commit is in, and another one afterwards. Two tables at one location, as after a
+  rename, never share a job's folder.
 - A file is removed only if it is known to be in no version of the table.
 """
 
@@ -58,8 +59,7 @@ def run_table_job(table: Table, spec: JobSpec) -> TableReport:
         else:
             held, planned = None, spec.plan(None)  # a topic that is not there makes no table
             table.create(spec.schema, spec.partition_by)
-        job_id = _job_id(spec, held)
-        staging = table.folder().staging(job_id)
+        staging = _staging(table, spec, held)
         job = None
         try:
             _, job = saved_or_planned(staging, spec, held, planned)
@@ -74,7 +74,7 @@ def run_table_job(table: Table, spec: JobSpec) -> TableReport:
             continue
         if job.reads.offsets:  # else another driver may have found more, and be writing it
             _drop(table, staging, frozenset(record.attempt for record in records))
-        return _report(table, job_id, records, run, began_s, job, upon, notices)
+        return _report(table, staging.job_id, records, run, began_s, job, upon, notices)
     raise TableRefused(
         f"{table.name}: other jobs were first {_ROUNDS} times",
         hint="Let one job at a time write a topic into a table",
@@ -96,10 +96,17 @@ def _run_and_commit(
     return records, run, _commit(table, spec, Addition(staging.job_id, records, job.reads, held))
 
 
-def _job_id(spec: JobSpec, held: Progress | None) -> str:
+def _staging(table: Table, spec: JobSpec, held: Progress | None) -> Staging:
+    """The working place of the job. One that an older release began has a name without the table's id, and keeps it."""
+    folder = table.folder()
+    older = folder.staging(_job_id(spec, held))
+    return folder.staging(_job_id(spec, held, table.table_id())) if older.plan() is None else older
+
+
+def _job_id(spec: JobSpec, held: Progress | None, *table_id: str) -> str:
     """The name of the job: 60 bits in 15 letters."""
     base = None if held is None else [held.topic_id, sorted(held.ends.items())]
-    return hashlib.sha256(json.dumps([spec.fingerprint, base]).encode("utf-8")).hexdigest()[:15]
+    return hashlib.sha256(json.dumps([spec.fingerprint, base, *table_id]).encode("utf-8")).hexdigest()[:15]
 
 
 def _commit(table: Table, spec: JobSpec, addition: Addition) -> Progress | None:

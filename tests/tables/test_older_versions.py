@@ -92,6 +92,21 @@ def test_snapshots_that_expired(where: dict[str, Any], topic: Topic, other: Topi
     assert export(topic, where).rows == 0
 
 
+def test_a_table_that_was_renamed(where: dict[str, Any], topic: Topic) -> None:
+    """Its files stay where they are, and the next table of the old name has the same location. Both stay whole."""
+    export(topic, where)
+    renamed = {**where, "to": "lake.renamed"}
+    inner: Any = opened(where)
+    inner._catalog.rename_table("lake.topic", "lake.renamed")
+    assert export(topic, where).rows == 40
+    places = {opened(one)._table.location() for one in (where, renamed)}  # type: ignore[attr-defined]
+    assert len(places) == 1
+    assert same(held(where), topic.rows())
+    assert same(held(renamed), topic.rows())
+    assert export(topic.grow(), renamed).rows == 20
+    assert same(held(renamed), topic.rows())
+
+
 def test_the_files_of_a_version_that_was_compacted_stay(
     tmp_path: Path, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -428,6 +428,21 @@ def test_what_a_killed_job_leaves_when_others_go_on(
     assert f"{orphan.split('/')[1]} is left of a job that ended early" in said
 
 
+def test_a_job_that_an_older_release_began(
+    where: dict[str, Any], topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name was made without the table's id. It is resumed under that name, and the next job has another one."""
+    name = table_job._job_id
+    with monkeypatch.context() as patched:
+        patched.setattr(table_job, "_job_id", lambda spec, held, *_: name(spec, held))
+        die_before_the_commit(patched, topic, where)
+    (begun,) = opened(where).folder().jobs()
+    done = export(topic, where)
+    assert (done.job_id, done.tasks_run, done.rows) == (begun, 0, 60)
+    assert same(held(where), topic.rows())
+    assert is_clean(where)
+
+
 def test_a_killed_job_of_another_topic(
     where: dict[str, Any], topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
