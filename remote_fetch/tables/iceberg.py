@@ -5,6 +5,8 @@ Rules of the file:
 - Progress is in the summary of each snapshot that a job adds, and in a property of the table, which outlives snapshots.
   If the table is rolled back, the summary of the snapshot it was rolled back to counts. If all snapshots up to
   that one are known, and none has a summary of the topic, the table has nothing of it, whatever the property says.
+  If some of them expired, the property counts, unless it is of a branch that is known to be left: then the table has
+  what it had where the branch began.
 - Files and progress are one commit, which the catalog takes only upon the snapshot that was seen. pyiceberg's own
   retries are turned off: they would put the same offsets behind those of another job.
 - Files have no field ids. Columns are found by the table's name mapping.
@@ -16,6 +18,7 @@ import os
 import posixpath
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 import pyarrow as pa
@@ -27,9 +30,10 @@ from remote_fetch.tables.table import Addition, TableChanged, TableFolder, said
 __all__ = ["IcebergTarget"]
 
 _PROGRESS = "remote-fetch.progress."
+_READS = "remote-fetch.reads"
 _TRANSFORMS = {"day": "day", "hour": "hour"}
 _FIRST = 1
-"""The sequence number of a table's first snapshot. Without a parent may also be one whose parent expired."""
+"""The sequence number of a table's first snapshot, from format 2 on. One without a parent may have lost it."""
 _NAME = "catalog"
 """The option that names a catalog of pyiceberg's own configuration."""
 _UNNAMED = "lake"
@@ -112,17 +116,40 @@ class IcebergTarget:
     def progress(self, topic: str) -> Progress | None:
         """As `Table.progress`."""
         key = _PROGRESS + topic
-        snapshot = self._table.current_snapshot()
-        while snapshot is not None:
-            told = None if snapshot.summary is None else snapshot.summary.additional_properties.get(key)
-            if told is not None:
-                return self._parsed(told)
-            parent = snapshot.parent_snapshot_id
-            if parent is None and snapshot.sequence_number == _FIRST:
-                return None
-            snapshot = None if parent is None else self._table.snapshot_by_id(parent)
+        history = list(self._history(self._table.current_snapshot()))
+        told = next((text for text in (_summary(one).get(key) for one in history) if text is not None), None)
+        if told is not None:
+            return self._parsed(told)
+        if history and history[-1].parent_snapshot_id is None and history[-1].sequence_number == _FIRST:
+            return None
         told = self._table.properties.get(key)
-        return None if told is None else self._parsed(told)
+        if told is None:
+            return None
+        left = self._left(history, key, told)
+        if left is None:
+            return self._parsed(told)
+        return self._parsed(left[key]).without(self._parsed(left[_READS]))
+
+    def _history(self, snapshot: Any) -> Iterator[Any]:
+        """The snapshot and those before it, the newest first, as far as they are known."""
+        while snapshot is not None:
+            yield snapshot
+            parent = snapshot.parent_snapshot_id
+            snapshot = None if parent is None else self._table.snapshot_by_id(parent)
+
+    def _left(self, history: Sequence[Any], key: str, told: str) -> Mapping[str, str] | None:
+        """The first summary with `key` in a branch that begins in the history, has told `told`, and is not part of it.
+
+        None: no such branch is known.
+        """
+        kept = {one.snapshot_id for one in history}
+        for newest in self._table.snapshots():
+            if newest.snapshot_id not in kept and _summary(newest).get(key) == told:
+                branch = list(self._history(newest))
+                beside = list(takewhile(lambda one: one.snapshot_id not in kept, branch))
+                if len(beside) < len(branch):
+                    return [_summary(one) for one in beside if key in _summary(one)][-1]
+        return None
 
     def table_id(self) -> str:
         """As `Table.table_id`."""
@@ -142,7 +169,7 @@ class IcebergTarget:
         """As `Table.commit`."""
         table, location = self._table, self._table.location().rstrip("/")
         told = {_PROGRESS + addition.reads.topic: addition.total.dump()}
-        now = {"remote-fetch.job": addition.job_id, "remote-fetch.reads": addition.reads.dump()}
+        now = {"remote-fetch.job": addition.job_id, _READS: addition.reads.dump()}
         metadata = table.metadata
         # Of this object only: the property of the table stays what it is.
         table.metadata = metadata.model_copy(
@@ -242,6 +269,11 @@ def _in_file(path: str) -> str:
     except ModuleNotFoundError as error:
         raise MissingExtra(f"Iceberg catalogs in a file need {error.name}", extra="iceberg") from None
     return URL.create("sqlite", database=path).render_as_string()
+
+
+def _summary(snapshot: Any) -> Mapping[str, str]:
+    """The properties that the commit of a snapshot has given it."""
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties
 
 
 def _partition_field(name: str, schema: pa.Schema) -> tuple[str, str, str]:

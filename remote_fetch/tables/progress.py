@@ -50,6 +50,15 @@ class Progress:
             ranges[partition] = (ranges.get(partition, (first, stop))[0], stop)
         return replace(later, ranges=ranges)
 
+    def without(self, later: Progress) -> Progress | None:
+        """The offsets that were there before `later` was added; None if none were. Their job is not known."""
+        ranges = {}
+        for partition, (first, stop) in self.ranges.items():
+            begun = later.ranges.get(partition, (stop, stop))[0]
+            if first < begun:
+                ranges[partition] = (first, begun)
+        return replace(self, ranges=ranges, job="") if ranges else None
+
     def dump(self) -> str:
         """The progress as JSON, in one line."""
         ranges = {str(partition): list(self.ranges[partition]) for partition in sorted(self.ranges)}

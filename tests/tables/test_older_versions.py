@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import deltalake
 import pytest
 
+from remote_fetch.decode.columns import schema_for
 from remote_fetch.model import Uuid
 from remote_fetch.tables import table_job
-from tests.tables.tables import Topic, export, held, opened, same, target
+from remote_fetch.tables.formats import open_table
+from tests.tables.tables import COLUMNS, Topic, export, held, opened, same, target
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -39,6 +42,11 @@ def snapshot(where: dict[str, Any]) -> int:
 def roll_back(where: dict[str, Any], to: int) -> None:
     inner: Any = opened(where)
     inner._table.manage_snapshots().rollback_to_snapshot(to).commit()
+
+
+def expire(where: dict[str, Any], one: int) -> None:
+    inner: Any = opened(where)
+    inner._table.maintenance.expire_snapshots().by_id(one).commit()
 
 
 def ends(where: dict[str, Any], topic: Topic) -> dict[int, int] | None:
@@ -73,10 +81,69 @@ def test_a_rollback_to_before_a_topic(where: dict[str, Any], topic: Topic, other
     export(other, where)
     first = snapshot(where)
     export(topic, where)
+    left = snapshot(where)
     roll_back(where, first)
     assert (ends(where, other), ends(where, topic)) == ({0: 10, 1: 10}, None)
+    expire(where, left)
+    assert ends(where, topic) is None, "all snapshots up to the first one are known"
     assert export(topic, where).rows == 40
     assert held(where).num_rows == 60
+
+
+def test_a_rollback_to_before_a_topic_in_format_1(where: dict[str, Any], topic: Topic, other: Topic) -> None:
+    """There all snapshots have the sequence number 0: none is known to be the table's first one."""
+    with closing(open_table(where["format"], where["to"], where["to_options"])) as table:
+        inner: Any = table
+        inner._catalog.create_namespace("lake")
+        inner._catalog.create_table("lake.topic", schema_for(COLUMNS), properties={"format-version": "1"})
+    export(other, where, columns=COLUMNS)
+    first = snapshot(where)
+    export(topic, where, columns=COLUMNS)
+    roll_back(where, first)
+    assert (ends(where, other), ends(where, topic)) == ({0: 10, 1: 10}, None)
+    assert export(topic, where, columns=COLUMNS).rows == 40
+    assert held(where).num_rows == 60
+
+
+def test_a_rollback_to_where_the_history_expired(where: dict[str, Any], topic: Topic, other: Topic) -> None:
+    export(other, where)
+    first = snapshot(where)
+    export(other.grow(), where)
+    second = snapshot(where)
+    export(topic, where)
+    expire(where, first)
+    roll_back(where, second)
+    assert (ends(where, other), ends(where, topic)) == ({0: 20, 1: 20}, None)
+    assert export(topic, where).rows == 40
+    assert held(where).num_rows == 80
+
+
+def test_a_rollback_to_where_older_snapshots_of_the_topic_expired(
+    where: dict[str, Any], topic: Topic, other: Topic
+) -> None:
+    """The first commit of the branch that is left tells what it found, for each partition."""
+    export(topic, where, partitions=[1])
+    first = snapshot(where)
+    export(other, where)
+    second = snapshot(where)
+    export(topic.grow(), where)
+    export(topic.grow(), where)
+    expire(where, first)
+    roll_back(where, second)
+    assert ends(where, topic) == {1: 20}
+    assert export(topic, where).ranges == {0: (0, 40), 1: (20, 40)}
+    assert held(where).num_rows == 100
+
+
+def test_a_snapshot_that_is_kept_while_later_ones_expire(where: dict[str, Any], topic: Topic, other: Topic) -> None:
+    """The history has a gap. A snapshot behind it is no branch that was left."""
+    export(topic, where)
+    export(other, where)
+    gap = snapshot(where)
+    export(other.grow(), where)
+    expire(where, gap)
+    assert ends(where, topic) == {0: 20, 1: 20}
+    assert export(topic, where).rows == 0
 
 
 def test_snapshots_that_expired(where: dict[str, Any], topic: Topic, other: Topic) -> None:
@@ -84,9 +151,8 @@ def test_snapshots_that_expired(where: dict[str, Any], topic: Topic, other: Topi
     export(topic, where)
     first = snapshot(where)
     export(other, where)
+    expire(where, first)
     inner: Any = opened(where)
-    inner._table.maintenance.expire_snapshots().by_id(first).commit()
-    inner.refresh()
     assert [one.parent_snapshot_id for one in inner._table.snapshots()] == [None]
     assert ends(where, topic) == {0: 20, 1: 20}
     assert export(topic, where).rows == 0

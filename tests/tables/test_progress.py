@@ -18,6 +18,14 @@ def test_what_follows_begins_where_the_first_began() -> None:
     assert both.ranges == {0: (5, 20), 1: (0, 3), 2: (7, 8)}
 
 
+def test_what_was_there_before() -> None:
+    added = progress(p0=(10, 20), p2=(7, 8))
+    assert added.without(added) is None
+    before = progress(p0=(5, 20), p1=(0, 3), p2=(7, 8)).without(added)
+    assert before is not None
+    assert before.ranges == {0: (5, 10), 1: (0, 3)}
+
+
 @pytest.mark.parametrize(
     ("base", "held", "has_moved"),
     [
