@@ -35,6 +35,8 @@ from remote_fetch.tables.table import Addition, TableChanged, TableFolder, said
 
 __all__ = ["DeltaTarget"]
 
+_INFO = "remote-fetch"
+"""The key of a commit's info that has the progress."""
 _STORAGE = "delta."
 """Options with this prefix are deltalake's storage options. The others are the filesystem's."""
 _ENCODED = re.compile("%[0-9A-Fa-f]{2}")
@@ -159,7 +161,7 @@ class DeltaTarget:
                 schema=self._table.schema(),
                 partition_by=partition_by,
                 commit_properties=self._lib.CommitProperties(
-                    custom_metadata={"remote-fetch": json.loads(addition.total.dump())},
+                    custom_metadata={_INFO: json.loads(addition.total.dump())},
                     max_commit_retries=15,
                     app_transactions=list(self._transactions(addition)),
                 ),
@@ -176,6 +178,15 @@ class DeltaTarget:
         paths: Any = pa.table(self._table.get_add_actions(flatten=True)).column("path")
         parts = (path.split("/") for path in paths.to_pylist())
         return {part[2] for part in parts if part[:2] == ["data", job_id]}
+
+    def has_commit_of(self, job_id: str) -> bool:
+        """As `Table.has_commit_of`, by the commits of the log that are still there."""
+        try:
+            commits = self._table.history()
+        except Exception as error:
+            raise self._refused("does not tell its history", error) from None
+        told = (commit.get(_INFO) for commit in commits)
+        return any(isinstance(one, dict) and one.get("job") == job_id for one in told)
 
     def close(self) -> None:
         """As `Table.close`. deltalake keeps nothing open that could be closed."""

@@ -31,6 +31,7 @@ __all__ = ["IcebergTarget"]
 
 _PROGRESS = "remote-fetch.progress."
 _READS = "remote-fetch.reads"
+_JOB = "remote-fetch.job"
 _TRANSFORMS = {"day": "day", "hour": "hour"}
 _FIRST = 1
 """The sequence number of a table's first snapshot, from format 2 on. One without a parent may have lost it."""
@@ -169,7 +170,7 @@ class IcebergTarget:
         """As `Table.commit`."""
         table, location = self._table, self._table.location().rstrip("/")
         told = {_PROGRESS + addition.reads.topic: addition.total.dump()}
-        now = {"remote-fetch.job": addition.job_id, _READS: addition.reads.dump()}
+        now = {_JOB: addition.job_id, _READS: addition.reads.dump()}
         metadata = table.metadata
         # Of this object only: the property of the table stays what it is.
         table.metadata = metadata.model_copy(
@@ -196,6 +197,10 @@ class IcebergTarget:
         except Exception as error:
             raise self._refused("does not tell which files it has", error) from None
         return {path[len(below) :].split("/")[0] for path in paths if path.startswith(below)}
+
+    def has_commit_of(self, job_id: str) -> bool:
+        """As `Table.has_commit_of`."""
+        return any(_summary(one).get(_JOB) == job_id for one in self._table.snapshots())
 
     def close(self) -> None:
         """As `Table.close`. A SQL catalog has connections to its database."""

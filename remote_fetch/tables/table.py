@@ -98,6 +98,9 @@ class Table(Protocol):
     def attempts_of(self, job_id: str) -> set[str]:
         """The attempts of a job whose files are in a version that is known: the one that is seen, and maybe others."""
 
+    def has_commit_of(self, job_id: str) -> bool:
+        """Whether a version that is known was made by a job, even if its files were replaced since."""
+
     def close(self) -> None:
         """Close what is open, such as a catalog's connections."""
 

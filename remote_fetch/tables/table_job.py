@@ -8,7 +8,8 @@ Rules of the file:
 - A job's name comes from its arguments, from the table's own id and from its progress. So the same call again, after a
   kill, is the same job until its commit is in, and another one afterwards. Two tables at one location, as after a
   rename, never share a job's folder.
-- A file is removed only if it is known to be in no version of the table.
+- A file is removed only if it is known to be in no version of the table. A driver that is overtaken leaves the files of
+  a job that was committed by another driver: that one removes the rest.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def run_table_job(table: Table, spec: JobSpec) -> TableReport:
                 raise
             # A job that another one has overtaken can never commit. A driver that runs the same job finds that, too.
             if job is not None and _moved(held, table.progress(topic), job.reads):
-                _drop(table, staging)
+                notices += _give_up(table, staging)
             continue
         if job.reads.offsets:  # else another driver may have found more, and be writing it
             _drop(table, staging, frozenset(record.attempt for record in records))
@@ -160,10 +161,24 @@ def _tidy_up(table: Table, topic: str, held: Progress | None) -> list[str]:
         base = None if text is None else base_of(text, topic)
         if base is None or all(ends.get(number, -1) == end for number, end in base.items()):
             continue
-        staging.clean_up()
-        if not staging.attempt_names() <= table.attempts_of(job_id):
-            left.append(f"{table.name}: what is in no version of {staging.attempts} is left of a job that ended early")
+        left += _leave(table, staging)
     return left
+
+
+def _leave(table: Table, staging: Staging) -> list[str]:
+    """Remove plan and records of a job. Returns a sentence on its files if any of them is not in the version seen."""
+    staging.clean_up()
+    if staging.attempt_names() <= table.attempts_of(staging.job_id):
+        return []
+    return [f"{table.name}: what is in no version of {staging.attempts} is left of a job that ended early"]
+
+
+def _give_up(table: Table, staging: Staging) -> list[str]:
+    """Remove what a job has left that cannot commit any more. Returns sentences on files that stay."""
+    if table.has_commit_of(staging.job_id):
+        return _leave(table, staging)
+    _drop(table, staging)
+    return []
 
 
 def _drop(table: Table, staging: Staging, kept: frozenset[str] = frozenset()) -> None:

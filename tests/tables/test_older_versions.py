@@ -173,6 +173,34 @@ def test_a_table_that_was_renamed(where: dict[str, Any], topic: Topic) -> None:
     assert same(held(renamed), topic.rows())
 
 
+@pytest.mark.parametrize("later", [False, True])
+def test_the_files_of_a_job_that_another_driver_committed_stay(
+    tmp_path: Path, topic: Topic, monkeypatch: pytest.MonkeyPatch, later: bool
+) -> None:
+    """The table was compacted before this driver commits, and maybe another job came in."""
+    table = target("delta", tmp_path / "lake")
+    export(topic, table, end=10)
+    commit = table_job._commit
+    versions = []
+
+    def late(*given: Any) -> Any:
+        monkeypatch.setattr(table_job, "_commit", commit)
+        export(topic, table)
+        lake = deltalake.DeltaTable(table["to"])
+        versions.append(lake.version())
+        lake.optimize.compact()
+        if later:
+            export(topic.grow(), table)
+        return commit(*given)
+
+    monkeypatch.setattr(table_job, "_commit", late)
+    done = export(topic, table)
+    assert (done.rows, opened(table).folder().jobs()) == (0, [])
+    assert "is left of a job that ended early" in "".join(done.cost.notices)
+    assert deltalake.DeltaTable(table["to"], version=versions[0]).to_pyarrow_table().num_rows == 40
+    assert same(held(table), topic.rows())
+
+
 def test_the_files_of_a_version_that_was_compacted_stay(
     tmp_path: Path, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
