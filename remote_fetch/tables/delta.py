@@ -200,7 +200,10 @@ class DeltaTarget:
         return list(pa.schema(self._table.schema().to_arrow()))
 
     def _version(self, topic: str, what: str) -> int | None:
-        found: int | None = self._table.transaction_version(_app(topic, what))
+        try:  # deltalake reads the log now
+            found: int | None = self._table.transaction_version(_app(topic, what))
+        except Exception as error:
+            raise self._refused("does not tell where it ends", error) from None
         return found
 
     def _transactions(self, addition: Addition) -> Any:

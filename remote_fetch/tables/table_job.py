@@ -127,9 +127,9 @@ def _commit(table: Table, spec: JobSpec, addition: Addition) -> Progress | None:
         except TableChanged as error:
             trouble = error
             time.sleep(_PAUSE_S * (1 + random.random()))
-            table.refresh()
+            _look_again(table, error)
         except RemoteFetchError as error:
-            table.refresh()  # the commit may have come in, with the answer lost
+            _look_again(table, error)  # the commit may have come in, with the answer lost
             if _moved(base, table.progress(topic), addition.reads):
                 raise _Overtaken from error
             raise
@@ -137,6 +137,11 @@ def _commit(table: Table, spec: JobSpec, addition: Addition) -> Progress | None:
         f"{table.name}: {_COMMITS} times another commit was first, and none of them was of this topic",
         hint="The files are written: the same call again only commits them",
     )
+
+
+def _look_again(table: Table, error: Exception) -> None:
+    if not table.refresh():
+        raise TableRefused(f"the table {table.name} is not there any more") from error
 
 
 def _moved(base: Progress | None, held: Progress | None, reads: Progress) -> bool:

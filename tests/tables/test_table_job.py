@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -244,6 +245,36 @@ def test_two_jobs_at_once(where: dict[str, Any], topic: Topic, monkeypatch: pyte
         export(topic, where)
         assert same(held(where), topic.rows()), other
         assert is_clean(where)
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_table_that_is_dropped_while_a_job_runs(
+    where: dict[str, Any], topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: bool
+) -> None:
+    """Before the commit, or while the catalog refuses it."""
+    export(topic, where, end=10)
+    kind: Any = type(opened(where))
+
+    def drop() -> None:
+        if where["format"] == "delta":
+            shutil.rmtree(tmp_path / "lake" / "table")
+        else:
+            inner: Any = opened(where)
+            inner._catalog.drop_table("lake.topic")
+
+    def refused(*_: Any) -> None:
+        drop()
+        raise TableRefused("the catalog says: forbidden")
+
+    with monkeypatch.context() as patched:
+        if refuses:
+            patched.setattr(kind, "commit", refused)
+        else:
+            before_the_commit(patched, drop)
+        with pytest.raises(TableRefused, match=r"is not there any more|does not tell where it ends"):
+            export(topic, where)
+    assert export(topic, where).rows == 60
+    assert same(held(where), topic.rows())
 
 
 def test_another_process_makes_the_namespace_first(
