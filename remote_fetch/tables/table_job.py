@@ -71,10 +71,10 @@ def run_table_job(table: Table, spec: JobSpec) -> TableReport:
                 raise
             # A job that another one has overtaken can never commit. A driver that runs the same job finds that, too.
             if job is not None and _moved(held, table.progress(topic), job.reads):
-                notices += _give_up(table, staging)
+                notices += _drop(table, staging)
             continue
         if job.reads.offsets:  # else another driver may have found more, and be writing it
-            _drop(table, staging, frozenset(record.attempt for record in records))
+            notices += _drop(table, staging, frozenset(record.attempt for record in records))
         return _report(table, staging.job_id, records, run, began_s, job, upon, notices)
     raise TableRefused(
         f"{table.name}: other jobs were first {_ROUNDS} times",
@@ -178,19 +178,22 @@ def _leave(table: Table, staging: Staging) -> list[str]:
     return [f"{table.name}: what is in no version of {staging.attempts} is left of a job that ended early"]
 
 
-def _give_up(table: Table, staging: Staging) -> list[str]:
-    """Remove what a job has left that cannot commit any more. Returns sentences on files that stay."""
-    if table.has_commit_of(staging.job_id):
-        return _leave(table, staging)
-    _drop(table, staging)
+def _drop(table: Table, staging: Staging, kept: frozenset[str] | None = None) -> list[str]:
+    """Remove what a job has left, but for the attempts in `kept`, and those of the table's versions.
+
+    `kept` is None if the job cannot commit any more. Then it leaves its files if another driver has committed it.
+
+    Returns sentences on files that stay. The table has the job's records already, so an error does not end the run.
+    """
+    try:
+        if kept is None and table.has_commit_of(staging.job_id):
+            return _leave(table, staging)
+        if not staging.attempt_names() <= (kept or frozenset()):
+            staging.drop_attempts((kept or frozenset()) | table.attempts_of(staging.job_id))
+        staging.clean_up()
+    except Exception as error:  # of a library, too, whose text may have secrets
+        return [f"{table.name}: what is in no version of {staging.attempts} may be left ({type(error).__name__})"]
     return []
-
-
-def _drop(table: Table, staging: Staging, kept: frozenset[str] = frozenset()) -> None:
-    """Remove what a job has left, but for the attempts in `kept`, and those of the table's versions."""
-    if not staging.attempt_names() <= kept:
-        staging.drop_attempts(kept | table.attempts_of(staging.job_id))
-    staging.clean_up()
 
 
 def _report(

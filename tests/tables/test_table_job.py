@@ -410,6 +410,31 @@ def test_an_answer_that_is_lost(where: dict[str, Any], topic: Topic, monkeypatch
     assert is_clean(where)
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_tidying_up_that_fails(
+    where: dict[str, Any], topic: Topic, monkeypatch: pytest.MonkeyPatch, is_lost: bool
+) -> None:
+    """The commit is in, also if its answer is lost. The next run removes what is left, or names it."""
+    export(topic, where, end=10)
+    kind: Any = type(opened(where))
+
+    def fails(*_: Any) -> None:
+        raise TableRefused("503 SlowDown")
+
+    with monkeypatch.context() as patched:
+        if is_lost:
+            patched.setattr(kind, "commit", failing(before=False)(kind.commit))
+        patched.setattr(Staging, "attempt_names", fails)
+        patched.setattr(table_job, "_tidy_up", lambda *_: [])
+        done = export(topic, where)
+    assert done.starting_offsets == '{"topic": {"0": 30, "1": 30}}'
+    (said,) = done.cost.notices
+    assert "may be left (TableRefused)" in said
+    assert export(topic, where).rows == 0
+    assert same(held(where), topic.rows())
+    assert is_clean(where)
+
+
 def test_commits_of_others_between(where: dict[str, Any], topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another topic of the table is committed first, three times: this one comes in all the same."""
     export(topic, where, end=10)
