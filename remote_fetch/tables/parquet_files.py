@@ -192,7 +192,9 @@ class ParquetFiles:
                 return
             mask: Any = None
             for column, value in zip(columns, values, strict=True):
-                same: Any = pc.is_null(column) if value is None else pc.fill_null(pc.equal(column, value), False)
+                same: Any = pc.is_null(column)
+                if value is not None:  # of the column's type: Arrow takes a number of Python for int64
+                    same = pc.fill_null(pc.equal(column, pa.scalar(value, column.type)), False)
                 mask = same if mask is None else pc.and_(mask, same)
             yield key, rows.filter(mask)
 

@@ -148,6 +148,27 @@ def test_directories(tmp_path: Path) -> None:
     assert pq.ParquetFile(tmp_path / paths[0]).schema_arrow.names == ["number", "timestamp"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.uint64(), [2**64 - 1, 2**63, 2**63 - 1]),
+        (pa.int64(), [-(2**63), 2**63 - 1, 0]),
+        (pa.uint8(), [0, 255, 1]),
+        (pa.bool_(), [True, False, None]),
+        (pa.date64(), [datetime.date(1969, 12, 31), datetime.date(2024, 2, 29), None]),
+    ],
+    ids=str,
+)
+def test_values_of_each_type(tmp_path: Path, kind: Any, values: list[Any]) -> None:
+    """Each value has a directory with its rows, also those beyond the numbers that Arrow takes from Python."""
+    rows = pa.record_batch([pa.array(values * 2, kind), pa.array(range(6), pa.int64())], names=["by", "n"])
+    files = ParquetFiles(rows.schema, Disk(tmp_path).create, "part", partition_by=["by"], compression="zstd")
+    files.write(rows)
+    tables = [pq.read_table(tmp_path / one.path, partitioning=None) for one in files.close()]
+    found: list[Any] = [one["n"].to_pylist() for one in tables]
+    assert sorted(found) == [[0, 3], [1, 4], [2, 5]]
+
+
 def test_nothing_is_written_of_nothing(tmp_path: Path) -> None:
     assert written(tmp_path, [batch([])])[0] == []
     assert list(tmp_path.iterdir()) == []
