@@ -235,10 +235,14 @@ KEYS: Mapping[str, Key] = MappingProxyType(
             ),
             Key(
                 "fetch.remote.pushdown",
-                Type.BOOLEAN,
-                False,
-                "Whether the Spark source takes over filters on `partition`, `offset` and `timestamp`. Spark has to be "
-                "allowed to offer them: `spark.sql.python.filterPushdown.enabled=true`.",
+                Type.STRING,
+                "false",
+                "`one-query`: the Spark source takes over filters on `partition`, `offset` and `timestamp`. That needs "
+                "`spark.sql.python.filterPushdown.enabled=true`. Spark keeps one plan for each `load()`, a defect that "
+                "a toy source has too: use each load once, in one query, for a second use gets wrong rows. `true` "
+                "pushes nothing any more, and warns. Without it `startingOffsets`, `endingTimestamp` and `assign` "
+                "bound a read.",
+                choices=("false", "one-query", "true"),
             ),
             Key(
                 "fetch.remote.max.batch.bytes",

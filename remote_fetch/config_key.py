@@ -25,7 +25,10 @@ class Type(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One configuration key. `minimum`, `maximum` and `choices` bound its value. `default` None means unset."""
+    """One configuration key. `minimum`, `maximum` and `choices` bound its value. `default` None means unset.
+
+    `choices` are words in lower case. A value may have them in any case, as Python's `True` has.
+    """
 
     name: str
     type: Type
@@ -42,9 +45,11 @@ class Key:
             return self._boolean(text)
         if self.type is Type.INTEGER:
             return self._integer(text)
-        if self.choices and text not in self.choices:
+        if not self.choices:
+            return text
+        if text.lower() not in self.choices:
             raise ConfigError(f"{self.name}={text!r}: choose one of {', '.join(self.choices)}", key=self.name)
-        return text
+        return text.lower()
 
     def _boolean(self, text: str) -> bool:
         if text.lower() not in ("true", "false"):

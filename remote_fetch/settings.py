@@ -64,7 +64,7 @@ class Settings:
     budget_processes: int
     task_bytes: int
     broker_timeout_ms: int
-    pushdown: bool
+    pushdown: str
     max_batch_bytes: int
     max_decompressed_bytes: int
 
@@ -111,7 +111,7 @@ class Settings:
             budget_processes=get("fetch.remote.budget.processes", int),
             task_bytes=get("fetch.remote.task.bytes", int),
             broker_timeout_ms=get("fetch.remote.broker.timeout.ms", int),
-            pushdown=get("fetch.remote.pushdown", bool),
+            pushdown=get("fetch.remote.pushdown", str),
             max_batch_bytes=get("fetch.remote.max.batch.bytes", int),
             max_decompressed_bytes=get("fetch.remote.max.decompressed.bytes", int),
         )

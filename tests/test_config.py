@@ -70,7 +70,8 @@ def test_strings(key: Key) -> None:
 @pytest.mark.parametrize("key", CHOICES, ids=lambda key: key.name)
 def test_choices(key: Key) -> None:
     for choice in key.choices:
-        assert Config.parse({key.name: choice}).values[key.name] == choice
+        for value in (choice, f" {choice.title()} "):
+            assert Config.parse({key.name: value}).values[key.name] == choice
     with pytest.raises(ConfigError, match=f"choose one of {', '.join(key.choices)}") as caught:
         Config.parse({key.name: "nothing-of-them"})
     assert caught.value.key == key.name

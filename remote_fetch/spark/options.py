@@ -53,6 +53,12 @@ _AUTO_OFFSET_RESET = (
     "Kafka option 'auto.offset.reset' is not supported. Instead set the source option 'startingoffsets' to 'earliest' "
     "or 'latest' to specify where to start"
 )
+_NO_PUSHDOWN = (
+    "fetch.remote.pushdown=true pushes no filters: Spark keeps one plan for each load(), with the filters of one "
+    "query, and reads other queries on the same DataFrame or view by it, which then have wrong rows. Write "
+    "fetch.remote.pushdown=one-query if each load() stands once, in one query. startingOffsets, endingTimestamp and "
+    "assign bound a read without it"
+)
 _NOT_SUPPORTED = {
     "auto.offset.reset": _AUTO_OFFSET_RESET,
     "key.deserializer": "Kafka option 'key.deserializer' is not supported as keys are deserialized as byte arrays. "
@@ -104,7 +110,12 @@ class SourceOptions:
     @property
     def pushes_filters(self) -> bool:
         """Whether the source applies Spark's filters."""
-        return Config.parse(self.config).settings.pushdown
+        return Config.parse(self.config).settings.pushdown == "one-query"
+
+    @property
+    def pushdown_hint(self) -> str | None:
+        """The warning about a value that pushed filters before, and pushes none any more; None: no such value."""
+        return _NO_PUSHDOWN if Config.parse(self.config).settings.pushdown == "true" else None
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:

@@ -8,6 +8,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from remote_fetch.typed.plan import TypedPlan
 
 __all__ = ["KafkaRemoteDataSource"]
+
+_LOG = logging.getLogger("remote_fetch")
 
 
 class KafkaRemoteDataSource(DataSource):
@@ -62,6 +65,8 @@ class KafkaRemoteDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of these columns. Raises ConfigError for wrong options and for unknown columns."""
         options = self._options()
+        if options.pushdown_hint is not None:
+            _LOG.warning(options.pushdown_hint)
         kind = PushingReader if options.pushes_filters else BatchReader
         return kind(options, *_columns(options, schema), totals=self.totals)
 

@@ -49,7 +49,7 @@ def test_names_are_taken_in_any_case() -> None:
             "groupIdPrefix": "mine",
             "kafka.isolation.level": "read_committed",
             "Fetch.Remote.Task.Bytes": "2048",
-            "fetch.remote.pushdown": "true",
+            "fetch.remote.pushdown": "One-Query",
             "remote.storage.url": "/Tier",
         }
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +15,11 @@ from pyspark.sql.functions import udf
 
 from remote_fetch import read_arrow
 from remote_fetch.spark import register
-from remote_fetch.spark.batch import BatchReader
+from remote_fetch.spark.batch import BatchReader, PushingReader
 from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.registration import _can_import
 from remote_fetch.spark.settings import settings_advice, worker_advice
+from remote_fetch.spark.source import KafkaRemoteDataSource
 from tests.cases import of_a_change
 from tests.golden.conftest import SETS, Tier
 from tests.scan.bucket import UNCOMMITTED, plain_log
@@ -133,16 +135,50 @@ def test_what_spark_makes_of_a_plan_without_tasks(partition: Any) -> None:
 
 
 def test_filters_that_are_taken_over(spark: SparkSession, tmp_path: Path) -> None:
+    """One load for each query, in which it stands once."""
+    registered = register(spark)
     options = tier(tmp_path, plain_log().segments())
-    pushed = load(spark, options, **{"fetch.remote.pushdown": "true"})
-    narrowed = pushed.where("partition = 0 and offset between 15 and 24")
-    assert [row.offset for row in narrowed.collect()] == list(range(15, 25))
+
+    def pushed() -> DataFrame:
+        return load(spark, options, **{"fetch.remote.pushdown": "one-query"})
+
+    narrowed = pushed().where("partition = 0 and offset between 25 and 34")
+    assert [row.offset for row in narrowed.collect()] == list(range(25, 35))
     assert "Filter (" not in plan_of(narrowed)
-    later = narrowed.where("timestamp >= '2000-01-01'")
+    bytes_pushed = registered.report.remote_bytes
+    assert load(spark, options).where("offset between 25 and 34").count() == 10
+    assert 0 < 2 * bytes_pushed < registered.report.remote_bytes - bytes_pushed
+    later = pushed().where("partition = 0 and offset between 25 and 34 and timestamp >= '2000-01-01'")
     assert later.count() == 10
     assert "Filter (timestamp" in plan_of(later)
-    assert pushed.where("partition in (1, 2)").count() == 0
+    assert pushed().where("partition in (1, 2)").count() == 0
     assert "Filter (" in plan_of(load(spark, options).where("offset = 1"))
+
+
+@pytest.mark.parametrize("value", ["true", "True", "false"])
+def test_queries_that_share_a_data_frame(spark: SparkSession, tmp_path: Path, value: str) -> None:
+    """Spark keeps one plan for a load (docs/design/0037-filters-of-spark.md). No filter of a query may be in it."""
+    options = tier(tmp_path, plain_log().segments()) | {"fetch.remote.pushdown": value}
+    shared = load(spark, options)
+    shared.createOrReplaceTempView("shared")
+    for frame in (shared, spark.table("shared")):
+        first, last = frame.where("offset < 10"), frame.where("offset >= 58")
+        assert [one.count() for one in (first, frame, last, frame)] == [10, 60, 2, 60]
+        assert frame.where("partition = 1").count() == 0
+        both = first.select("offset").union(last.select("offset"))
+        assert sorted(row.offset for row in both.collect()) == [*range(10), 58, 59]
+
+
+def test_a_value_that_pushed_filters_before(caplog: pytest.LogCaptureFixture) -> None:
+    for value in ("false", "one-query", "true"):
+        source = KafkaRemoteDataSource({"subscribe": "t", **bucket_alone("/tier"), "fetch.remote.pushdown": value})
+        with caplog.at_level(logging.WARNING, "remote_fetch"):
+            assert isinstance(source.reader(source.schema()), PushingReader) == (value == "one-query")
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    said = record.getMessage()
+    assert said.startswith("fetch.remote.pushdown=true pushes no filters: Spark keeps one plan for each load()")
+    assert "Write fetch.remote.pushdown=one-query if" in said
 
 
 def plan_of(frame: DataFrame) -> str:
