@@ -17,6 +17,7 @@ __all__ = [
     "broker_says",
     "end_of_truncated_epoch",
     "is_of_another_leader",
+    "is_of_no_topic",
     "is_of_state",
     "is_passing",
     "is_refusal",
@@ -49,6 +50,13 @@ _PASSING = NO_ANSWER | frozenset(
         KafkaError.REPLICA_NOT_AVAILABLE,
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.UNKNOWN_LEADER_EPOCH,  # the broker does not know the new leader yet
+    }
+)
+_NO_TOPIC = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
     }
 )
 _OTHER_LEADER = frozenset(
@@ -128,6 +136,11 @@ def is_of_state(error: KafkaException) -> bool:
     It has not assigned the partition yet, has stopped it, or the group rebalances eagerly.
     """
     return bool(error.args[0].code() == KafkaError._STATE)
+
+
+def is_of_no_topic(error: KafkaException) -> bool:
+    """Whether there may be no such topic or partition, because it was deleted. It may also have no leader yet."""
+    return error.args[0].code() in _NO_TOPIC
 
 
 def is_unanswered(error: KafkaException) -> bool:

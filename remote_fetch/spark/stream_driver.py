@@ -5,7 +5,8 @@ Rules of the file:
 - The offsets that Spark keeps are all that a query remembers.
 - A batch between two offsets is planned from the tier and the broker of now. So a batch that is done again has the same
   rows, whether the store or the broker has them by then.
-- `failOnDataLoss` decides about lost records: an error, or a warning.
+- `failOnDataLoss` decides about lost records: an error, or a warning. A topic that is deleted while the driver asks
+  about it is lost like one that was deleted before.
 - One session serves the query to its end.
 """
 
@@ -14,7 +15,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
+from confluent_kafka import KafkaException
+
+from remote_fetch.broker_errors import is_of_no_topic
 from remote_fetch.errors import ConfigError, OffsetOutOfRange, RemoteFetchError, UnknownTopic
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Notice
@@ -41,6 +46,8 @@ from remote_fetch.tables.tasks import Task
 
 __all__ = ["StreamDriver", "check_stream"]
 
+T = TypeVar("T")
+
 
 def check_stream(options: SourceOptions) -> None:
     """Raise ConfigError for options that only a batch may have."""
@@ -61,6 +68,7 @@ class StreamDriver:
         self._session: Session | None = None
         self._ids: dict[str, Uuid] = {}
         self._places: set[tuple[str, int]] = set()
+        self._seen: frozenset[TopicIdPartition] = frozenset()
         self._target: Positions | None = None
         self._ends: Positions | None = None
         self._went_at_s: float | None = None
@@ -69,6 +77,9 @@ class StreamDriver:
 
     def initial(self) -> Positions:
         """Where a query begins that has no checkpoint; at the end of the log, if no option says otherwise."""
+        return self._of_those_left(self._initial)
+
+    def _initial(self) -> Positions:
         start = Edge.LATEST if self._options.start is None else self._options.start
         rules = LimitRules(self._options.latest_if_unmatched, self._options.fail_on_data_loss)
         session, partitions = self._survey()
@@ -90,7 +101,7 @@ class StreamDriver:
 
     def fix_target(self) -> None:
         """Go no further than the ends of now (Trigger.AvailableNow)."""
-        self._target = {place: end for place, (_, end) in self._bounds().items()}
+        self._target = {place: end for place, (_, end) in self._of_those_left(self._bounds).items()}
 
     def latest(self) -> Positions | None:
         """The ends of the log when they were last asked for; None: they were not yet."""
@@ -105,7 +116,7 @@ class StreamDriver:
             # Spark keeps no beginning, but the end of each batch: were this one to have records and to be done again
             # after a crash, "latest" would be another offset by then.
             return start
-        bounds = self._bounds()
+        bounds = self._of_those_left(self._bounds)
         if self._target is not None:
             bounds = {at: (low, min(end, self._target[at])) for at, (low, end) in bounds.items() if at in self._target}
         self._check_lost(start, bounds)
@@ -130,6 +141,9 @@ class StreamDriver:
         self._begin()
         if all(start.get(at) == stop for at, stop in end.items()):
             return ()
+        return self._of_those_left(lambda: self._tasks(start, end))
+
+    def _tasks(self, start: Positions, end: Positions) -> tuple[Task, ...]:
         session, partitions = self._survey()
         known = {_place(one) for one in partitions}
         for topic, number in sorted(at for at, stop in end.items() if at not in known and stop > start.get(at, 0)):
@@ -154,6 +168,22 @@ class StreamDriver:
             self._session.close()
             self._session = None
 
+    def _of_those_left(self, ask: Callable[[], T]) -> T:
+        """The answer to a question that begins with a survey. If a topic is deleted in between, it is asked again.
+
+        Raises the errors of the survey and of the question.
+        """
+        while True:
+            try:
+                return ask()
+            except (KafkaException, UnknownTopic) as error:
+                if isinstance(error, KafkaException) and not is_of_no_topic(error):
+                    raise
+                seen = self._seen
+                _, left = self._survey()
+                if seen <= set(left):
+                    raise
+
     def _survey(self) -> tuple[Session, tuple[TopicIdPartition, ...]]:
         """The session, and the partitions that there are now. Says where a topic is another one by now."""
         if self._session is None:
@@ -169,6 +199,7 @@ class StreamDriver:
             for topic in sorted({topic for topic, _ in places - self._places}):
                 self._session.brokers.cluster.learn_partitions(topic, self._options.isolation)
         self._places |= places
+        self._seen = frozenset(partitions)
         return self._session, partitions
 
     def _subscribed(self, session: Session) -> tuple[TopicIdPartition, ...]:
@@ -242,7 +273,8 @@ class StreamDriver:
     def _steps(self, at: tuple[str, int], first: int, stop: int) -> tuple[PlanStep, ...]:
         """About how a stretch will be read: by the segments as they are listed, whatever their lineage.
 
-        If the locator fails and the broker may read the stretch, no segment is known. The plan of the batch reports it.
+        If the locator fails and the broker may read the stretch, or the topic was deleted, no segment is known. The
+        plan of the batch reports it.
         """
         session = self._session
         assert session is not None
@@ -255,7 +287,7 @@ class StreamDriver:
                 level, most = IsolationLevel.READ_UNCOMMITTED, stop - first
                 timeline = session.stepwise.reach(partition, first, stop, isolation=level, most=most)
         except RemoteFetchError as error:
-            if not session.fallback.allows(error):
+            if not isinstance(error, UnknownTopic) and not session.fallback.allows(error):
                 raise
             timeline = opened.timeline
         return plan_offsets(partition, opened.with_timeline(timeline), first, stop)

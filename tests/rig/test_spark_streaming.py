@@ -23,7 +23,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from fetchers.local import LocalFetcher
-from remote_fetch.errors import OffsetOutOfRange, StorageUnavailable
+from remote_fetch.errors import OffsetOutOfRange, StorageUnavailable, UnknownTopic
 from remote_fetch.spark import backfill
 from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.reader import read_task
@@ -302,6 +302,50 @@ def test_a_topic_that_is_made_anew(
     end = lenient.next_stop(at, is_limited=False)
     assert "the topic was deleted and made again, some data may have been missed" in caplog.text
     assert batch(lenient, at, end) == [(0, offset) for offset in range(20, 25)]
+
+
+@pytest.mark.parametrize("subscription", ["subscribe", "subscribePattern"])
+def test_a_topic_that_is_deleted_while_it_is_looked_at(
+    rig_43: Rig,
+    new_topic: Callable[[str], str],
+    caplog: pytest.LogCaptureFixture,
+    driver: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    subscription: str,
+) -> None:
+    """Between the survey of the topics and the questions about each of them."""
+    kept, gone = new_topic("spark-stream-kept"), new_topic("spark-stream-gone")
+    by = {"subscribe": f"{kept},{gone}", "subscribePattern": f"^({kept}|{gone})$"}[subscription]
+    options = {**options_of(rig_43, kept), subscription: by}
+    if subscription != "subscribe":
+        del options["subscribe"]
+    topics.create_topic(rig_43, kept)
+    topics.produce(rig_43, kept, 10)
+    survey, start = StreamDriver._survey, {(kept, 0): 0, (gone, 0): 0}
+    both, left = {(kept, 0): 10, (gone, 0): 5}, {(kept, 0): 10}
+    for fails, asks_for_tasks in itertools.product(("false", "true"), (False, True)):
+        topics.create_topic(rig_43, gone)
+        topics.produce(rig_43, gone, 5)
+        stream, doomed = driver(options, failOnDataLoss=fails), [gone]
+        assert stream.next_stop(start, is_limited=False) == both
+
+        def surveyed(driver: StreamDriver, doomed: list[str] = doomed) -> Any:
+            found = survey(driver)
+            if doomed:
+                topics.delete_topic(rig_43, doomed.pop())
+            return found
+
+        with monkeypatch.context() as patched:
+            patched.setattr(StreamDriver, "_survey", surveyed)
+            caplog.clear()
+            lost = pytest.raises((OffsetOutOfRange, UnknownTopic), match=gone)
+            with contextlib.nullcontext() if fails == "false" else lost:
+                if asks_for_tasks:
+                    assert batch(stream, start, both) == [(0, offset) for offset in range(10)]
+                else:
+                    assert stream.next_stop(start, is_limited=False) == left
+            assert not doomed
+            assert fails == "true" or f"Partition {gone}-0: the partition is gone, some data may" in caplog.text
 
 
 def test_records_deleted_before_they_were_read(rig_43: Rig, new_topic: Callable[[str], str], driver: Make) -> None:

@@ -5,13 +5,22 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.errors import ConfigError, ErrorKind, OffsetOutOfRange, UnknownTopic
+from remote_fetch.locate.locator import KnownTimelines
+from remote_fetch.locate.timeline import Timeline
+from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.plan.ranges import BrokerRange
+from remote_fetch.prepare.planner import Planner
+from remote_fetch.session.brokers import Brokers
+from remote_fetch.session.session import Session
 from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.reader import read_task
 from remote_fetch.spark.stream_driver import StreamDriver
@@ -21,7 +30,7 @@ from remote_fetch.testing.records import Record
 from tests.scan.bucket import plain_log
 from tests.scan.sparse import SparseTier
 from tests.spark.buckets import COLUMNS, Row, bucket_alone, expected, rows_of, tier
-from tests.stores.stand_in import sessions_without_segments
+from tests.stores.stand_in import Broker, sessions_without_segments
 
 AT = ("topic", 0)
 
@@ -293,6 +302,95 @@ def test_a_partition_that_is_gone(bucket: dict[str, str], driver: Make) -> None:
         driver(bucket).tasks({AT: 0, ("topic", 7): 1}, {AT: end, ("topic", 7): 2})
     stream = driver(bucket, failOnDataLoss="false")
     assert len(rows_between(stream, {AT: end - 1}, {AT: end, ("topic", 7): 2})) == 1
+
+
+class Deletions(Broker):
+    """A broker and a locator for `log` and for the topic "gone", which is deleted at the next question of a kind."""
+
+    def __init__(self, log: LogBuilder, deleted_by: str) -> None:
+        super().__init__(log)
+        self._deleted_by, self._is_deleted = deleted_by, False
+        known = (log, LogBuilder("gone", Uuid(bytes(15) + b"\1")))
+        self._known = KnownTimelines([Timeline(one.topic_id_partition, (), ()) for one in known])
+
+    def _asked(self, question: str, topic: str) -> bool:
+        if question == self._deleted_by:
+            self._is_deleted = True
+        return self._is_deleted and topic == "gone"
+
+    def authorise(self, partition: TopicIdPartition) -> None:
+        if self._asked("authorise", partition.topic):
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+
+    def bounds(self, partition: TopicIdPartition, isolation: IsolationLevel) -> LogBounds:
+        if self._asked("bounds", partition.topic):
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+        return super().bounds(partition, isolation)
+
+    def partitions(self, topic: str, _: object = None) -> tuple[TopicIdPartition, ...]:
+        if self._asked("partitions", topic):
+            raise UnknownTopic(f"the cluster has no topic '{topic}'", topic=topic)
+        return self._known.partitions(topic)
+
+    def timeline(self, partition: TopicIdPartition) -> Timeline:
+        if self._asked("timeline", partition.topic):
+            raise UnknownTopic(f"the cluster has no topic '{partition.topic}'", topic=partition.topic)
+        return self._known.timeline(partition)
+
+    @property
+    def end_is_inferred(self) -> Callable[..., bool]:
+        return self._known.end_is_inferred
+
+
+@pytest.mark.parametrize("deleted_by", ["authorise", "bounds", "partitions", "timeline"])
+@pytest.mark.parametrize("asks_for_tasks", [False, True])
+def test_a_topic_that_is_deleted_while_it_is_looked_at(
+    bucket: dict[str, str],
+    deleted_by: str,
+    asks_for_tasks: bool,
+    caplog: pytest.LogCaptureFixture,
+    driver: Make,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is lost as one that was deleted before the trigger."""
+    log, gone = plain_log(), ("gone", 0)
+    start, both = {AT: 0, gone: 0}, {AT: log.next_offset, gone: log.next_offset}
+    open_session, brokers = Session.open, list[Deletions]()
+
+    def opened(*given: Any) -> Session:
+        session = open_session(*given)
+        brokers.append(Deletions(log, "nothing"))
+        session.brokers = Brokers(*brokers[-1:] * 3)  # type: ignore[arg-type]
+        session.fallback.reader, session.locator = session.brokers.reader, brokers[-1]  # type: ignore[assignment]
+        return session
+
+    monkeypatch.setattr(Session, "open", opened)
+    for fails in ("false", "true"):
+        more = {"failOnDataLoss": fails, "fetch.remote.when": "always", "maxBytesPerTrigger": "9999999"}
+        stream = driver(bucket, subscribe="topic,gone", **more)
+        assert stream.next_stop(start, is_limited=True) == both
+        brokers[-1]._deleted_by = deleted_by
+        with nullcontext() if fails == "false" else pytest.raises((OffsetOutOfRange, UnknownTopic), match="gone"):
+            if not asks_for_tasks:
+                stop = stream.next_stop(start, is_limited=True)
+                assert stop == {AT: log.next_offset} or deleted_by == "timeline"
+            if asks_for_tasks or deleted_by == "timeline":  # which is asked after the bounds
+                steps = [step for task in stream.tasks(start, both) for step in task.steps]
+                assert [isinstance(step, BrokerRange) and step.partition.topic for step in steps] == ["topic"]
+        assert fails == "true" or "Partition gone-0: the partition is gone, some data may" in caplog.text
+        caplog.clear()
+
+
+def test_an_error_about_a_topic_that_is_still_there(
+    bucket: dict[str, str], driver: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    stream = driver(bucket, failOnDataLoss="false")
+    at = stream.initial()
+    monkeypatch.setattr(Planner, "open", Mock(side_effect=refused))
+    with pytest.raises(KafkaException) as caught:
+        stream.tasks(at, {AT: 60})
+    assert caught.value is refused
 
 
 def test_a_topic_that_never_was(bucket: dict[str, str], driver: Make) -> None:
