@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyspark
 from pyspark.accumulators import Accumulator, AccumulatorParam
+from pyspark.errors import AnalysisException
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Report
@@ -80,8 +81,26 @@ def register_source(spark: SparkSession) -> Registered:
         totals = accumulator
         tasks_at_once = at_once
 
-    spark.dataSource.register(RegisteredSource)
+    _register(spark, RegisteredSource)
     return Registered(accumulator, advice)
+
+
+def _register(spark: SparkSession, source: type[KafkaRemoteDataSource]) -> None:
+    """Register a source, also if another session of the driver has the format.
+
+    Spark looks for the name in the active session, and refuses it for this one if it is there.
+    """
+    try:
+        spark.dataSource.register(source)
+    except AnalysisException as error:
+        active = type(spark).getActiveSession()
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS" or active is None:
+            raise
+        spark.createDataFrame([], "a int")  # PySpark makes the session of this call the active one
+        try:
+            spark.dataSource.register(source)
+        finally:
+            active.createDataFrame([], "a int")
 
 
 def _workers_python(spark: SparkSession) -> str | None:

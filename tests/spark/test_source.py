@@ -238,6 +238,19 @@ def test_what_reads_cost(spark: SparkSession, tmp_path: Path) -> None:
     assert (report.records, report.remote_gets, report.broker_records) == (60, 3, 0)
 
 
+def test_a_second_session_of_a_driver(spark: SparkSession, tmp_path: Path) -> None:
+    """Each has the format and its own report, and the active session stays the same."""
+    registered, options = register(spark), tier(tmp_path, plain_log().segments())
+    active = type(spark).getActiveSession()
+    second = spark.newSession()
+    also = register(second)
+    assert type(spark).getActiveSession() is active
+    assert [load(one, options).count() for one in (spark, second, second)] == [60, 60, 60]
+    assert (registered.report.records, also.report.records) == (60, 120)
+    assert register(second).report.records == 0
+    assert load(second, options).count() == 60
+
+
 def test_workers_pass_over_what_a_task_has_loaded(spark: SparkSession, tmp_path: Path) -> None:
     def frozen(number: int) -> int:
         import gc
