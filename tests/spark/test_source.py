@@ -193,6 +193,16 @@ def test_sql_and_tables(spark: SparkSession, tmp_path: Path) -> None:
     assert spark.sql("SELECT count(*), max(offset) FROM records").collect()[0] == (60, 59)
 
 
+def test_a_view_that_is_made_again_has_what_came_since(spark: SparkSession, tmp_path: Path) -> None:
+    built = plain_log().segments()
+    options = {"subscribe": "topic", **bucket_alone(tmp_path)}
+    listed = ", ".join(f"`{name}` '{value}'" for name, value in options.items())
+    for number, count in ((1, 20), (3, 60)):
+        tier(tmp_path, built[:number])
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW growing USING kafka_remote OPTIONS ({listed})")
+        assert spark.table("growing").count() == load(spark, options).count() == count
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
