@@ -73,6 +73,7 @@ class StreamDriver:
         self._ends: Positions | None = None
         self._went_at_s: float | None = None
         self._began_at: Positions | None = None
+        self._held: frozenset[tuple[str, int]] = frozenset()
         self._has_begun = False
 
     def initial(self) -> Positions:
@@ -86,15 +87,16 @@ class StreamDriver:
         check_covered(start, {(one.topic, one.partition) for one in partitions}, "startingOffsets")
         found: Positions = {}
         planner = Planner(session, self._options.isolation)
-        is_latest = start is Edge.LATEST
+        held = set()
         for opened in open_partitions(planner, partitions):
             at = _place(opened.partition)
             found[at], _ = offsets_of(planner, opened, start, Edge.LATEST, rules)
             limit = start[at] if isinstance(start, Mapping) else start
             # A time that no record reaches is the end of the log, too.
-            is_latest |= limit is Edge.LATEST or (isinstance(limit, Timestamp) and found[at] == opened.end_offset)
-        if is_latest and not self._has_begun:  # Spark asks once more when the first batch runs
-            self._began_at = found
+            if limit is Edge.LATEST or (isinstance(limit, Timestamp) and found[at] == opened.end_offset):
+                held.add(at)
+        if (start is Edge.LATEST or held) and not self._has_begun:  # Spark asks once more when the first batch runs
+            self._began_at, self._held = found, frozenset(held)
         if self._target is not None:  # which Spark has fixed before; the log and the topic may have grown since
             self._target = found | {at: max(end, found.get(at, end)) for at, end in self._target.items()}
         return found
@@ -112,13 +114,17 @@ class StreamDriver:
 
         Raises OffsetOutOfRange where partitions or offsets are gone, and that is not to pass.
         """
-        if start == self._begin():
-            # Spark keeps no beginning, but the end of each batch: were this one to have records and to be done again
-            # after a crash, "latest" would be another offset by then.
+        # Spark keeps no beginning, but the end of each batch: were the first to have records of a partition that begins
+        # at "latest", and to be done again after a crash, that would be another offset by then.
+        is_first = start == self._begin()
+        if is_first and self._held == start.keys():
             return start
         bounds = self._of_those_left(self._bounds)
         if self._target is not None:
             bounds = {at: (low, min(end, self._target[at])) for at, (low, end) in bounds.items() if at in self._target}
+        if is_first:
+            bounds = {at: bounds[at] for at in start if at in bounds}
+            bounds |= {at: (bounds[at][0], start[at]) for at in self._held if at in bounds}
         self._check_lost(start, bounds)
         firsts = {at: start.get(at, low) for at, (low, _) in bounds.items()}
         wanted = {at: max(end - firsts[at], 0) for at, (_, end) in bounds.items()}
@@ -158,7 +164,7 @@ class StreamDriver:
         return tasks_of(plans, self._options, session.locator.end_is_inferred)
 
     def _begin(self) -> Positions | None:
-        """Where the query begins, if that is still to be kept by an empty batch: the first, and no other."""
+        """Where the query begins, if that is still to be kept by a batch: the first, and no other."""
         began_at, self._began_at, self._has_begun = self._began_at, None, True
         return began_at
 

@@ -174,6 +174,38 @@ def test_the_first_batch_keeps_where_a_query_began(tmp_path: Path, driver: Make)
     assert stream.next_stop(stream.initial(), is_limited=False) == {AT: began}
 
 
+def test_the_first_batch_has_the_partitions_that_begin_earlier(tmp_path: Path, driver: Make) -> None:
+    """Partition 1 begins at the end. Its offset is kept, also if the batch is done again after the log has grown."""
+    logs = [LogBuilder(partition=number) for number in range(3)]
+    for log in logs:
+        log.append_batch([Record(n, n, b"k", b"v") for n in range(5)])
+        log.roll()
+    options = {"subscribe": "topic", **bucket_alone(tmp_path), "startingOffsets": '{"topic": {"0": 2, "1": -1}}'}
+    tier(tmp_path, [one for log in logs[:2] for one in log.segments()])
+    stream = driver(options)
+    at = stream.initial()
+    first, second, third = AT, ("topic", 1), ("topic", 2)
+    assert at == {first: 2, second: 5}
+    for log in logs[:2]:
+        log.append_batch([Record(n, n, b"k", b"v") for n in range(4)])
+        log.roll()
+    tier(tmp_path, [one for log in logs for one in log.segments()])
+    end = stream.next_stop(at, is_limited=False)
+    assert end == {first: 9, second: 5}
+    assert [row[1:3] for row in rows_between(stream, at, end)] == [(0, offset) for offset in range(2, 9)]
+    again = driver({**options, "startingOffsets": '{"topic": {"0": 2, "1": -1, "2": -1}}'})
+    begin = again.initial()
+    assert begin[second] == 9
+    assert [row[1:3] for row in rows_between(again, begin, end)] == [(0, offset) for offset in range(2, 9)]
+    for each in (stream, again):
+        after = each.next_stop(end, is_limited=False)
+        assert after == {first: 9, second: 9, third: 5}
+        assert [row[1:3] for row in rows_between(each, end, after)] == [
+            *((1, offset) for offset in range(5, 9)),
+            *((2, offset) for offset in range(5)),
+        ]
+
+
 def test_a_time_that_a_record_reaches_is_the_same_offset_again(bucket: dict[str, str], driver: Make) -> None:
     """So the first batch has records, as Trigger.Once needs it."""
     stream = driver(bucket, startingTimestamp="0", startingOffsetsByTimestampStrategy="latest")
