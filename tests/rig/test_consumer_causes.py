@@ -88,7 +88,7 @@ def test_a_leader_epoch_that_the_log_has_no_more(rig_43: Rig, new_topic: NewTopi
     places = [TopicPartition(topic, 0, RECORDS + 10, leader_epoch=epoch) for epoch in (old, new)]
     for policy, place, seeks in itertools.product(("earliest", "error"), places, (False, True)):
         found = []
-        for more in ({"fetch.remote.enabled": "false"}, {"fetch.remote.when": "always"}):
+        for more in ({}, {"fetch.remote.enabled": True, "fetch.remote.when": "always"}):
             consumer = RemoteConsumer({**config_of(rig_43), "group.id": topic, "auto.offset.reset": policy, **more})
             try:
                 consumer.assign([TopicPartition(topic, 0, 7) if seeks else place])
