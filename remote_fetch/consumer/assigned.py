@@ -135,11 +135,11 @@ class AssignedPartition:
         """Whether librdkafka's position is the application's: it reads, and no `consume` holds messages."""
         return self.state.is_fetched and not self.position.is_held
 
-    def take_over(self, librdkafka_position: int) -> Step:
+    def take_over(self, found: TopicPartition) -> Step:
         """Go on in the store at librdkafka's position. If librdkafka has none, go on where librdkafka began."""
-        if librdkafka_position >= 0:
-            self.position.jump(librdkafka_position)
-        offset = librdkafka_position if librdkafka_position >= 0 else self.state.offset
+        if found.offset >= 0:
+            self.position.follow(found.offset, found.leader_epoch)
+        offset = found.offset if found.offset >= 0 else self.state.offset
         self.records.skip(offset)
         self.note_success()
         return self.state.taken_over(offset)

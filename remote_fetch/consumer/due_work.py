@@ -123,7 +123,7 @@ class DueWork:
         else:
             offset = max(ending.offset, partition.records.skip_before) if ending.offset >= 0 else ending.offset
             epoch = ending.leader_epoch if offset == ending.offset else None
-            partition.position.skip_to(offset)
+            partition.position.skip_to(offset, epoch)
             self._transitions.apply(partition, partition.state.at_broker(offset, ending.reason, retry_at_s, epoch))
 
     def _retry_at_s(self, partition: AssignedPartition, ending: Ending) -> float | None:

@@ -76,8 +76,11 @@ class Handover:
 
     def position(self, partition: AssignedPartition) -> int:
         """librdkafka's position: after its last record, INVALID if it has given none since the hand-over."""
+        return int(self._position(partition).offset)
+
+    def _position(self, partition: AssignedPartition) -> TopicPartition:
         (found,) = self._librdkafka.position([partition.topic_partition()])
-        return int(found.offset)
+        return found
 
     def next_offset(self, partition: AssignedPartition) -> int:
         """The offset from which librdkafka would fetch the partition, if it was assigned at an offset."""
@@ -115,10 +118,10 @@ class Handover:
             self.assign_again([partition], offset)
         partition.enter(partition.state.handed_over(self._clock()))
 
-    def stop(self, partition: AssignedPartition) -> int:
-        """Stop librdkafka from fetching the partition. Returns its position."""
+    def stop(self, partition: AssignedPartition) -> TopicPartition:
+        """Stop librdkafka from fetching the partition. Returns its position, with the leader epoch before it."""
         self._librdkafka.pause([partition.topic_partition()])
-        return self.position(partition)
+        return self._position(partition)
 
     def is_outdated(self, partition: AssignedPartition, offset: int) -> bool:
         """Whether librdkafka's error that `offset` is out of range is older than a seek or an assignment.

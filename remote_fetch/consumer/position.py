@@ -5,6 +5,7 @@ Rules of the file:
 - Only the application's thread uses it. Only the methods change the fields.
 - The position is the offset of the next record that the application has not got.
 - A stored position never goes back, except after a seek of the application.
+- A move of the position names the leader epoch of what is before it: a log without it counts as truncated.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Position:
 
     @property
     def leader_epoch(self) -> int | None:
-        """The leader epoch of the last record, None if it is not known."""
+        """The leader epoch of the record or marker before `next_offset`, None if it is not known."""
         return self._leader_epoch
 
     @property
@@ -100,14 +101,13 @@ class Position:
         """Take librdkafka's position, which also passes transaction markers."""
         self.next_offset, self._leader_epoch = offset, leader_epoch
 
-    def jump(self, offset: int) -> None:
-        """Go to librdkafka's offset at a take-over. The leader epoch of the last record stays."""
-        self.next_offset = offset
+    def skip_to(self, offset: int, leader_epoch: int | None) -> None:
+        """Go forward to `offset`, past markers and aborted records. An unknown position stays unknown.
 
-    def skip_to(self, offset: int) -> None:
-        """Go forward to `offset`, past markers and aborted records. An unknown position stays unknown."""
+        `leader_epoch` is that of the last one that is passed.
+        """
         if offset > self.next_offset >= 0:
-            self.next_offset = offset
+            self.next_offset, self._leader_epoch = offset, leader_epoch
 
     def forget(self) -> None:
         """Forget the position, because the application goes on elsewhere. librdkafka keeps what is stored."""

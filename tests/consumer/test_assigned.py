@@ -32,11 +32,11 @@ def test_a_partition_awaits_the_answer_to_its_own_question() -> None:
 
 
 def test_the_store_takes_over_at_librdkafkas_position_or_where_librdkafka_began() -> None:
-    for position, offset in ((23, 23), (INVALID, 5)):
+    for position, epoch, offset in ((23, 7, 23), (INVALID, None, 5)):
         partition = partition_in(PartitionState(Mode.BROKER, 5))
-        state, _ = partition.take_over(position)
+        state, _ = partition.take_over(partition.topic_partition(position, epoch))
         assert (state.mode, state.offset) == (Mode.REMOTE, offset)
-        assert partition.position.next_offset == position
+        assert (partition.position.next_offset, partition.position.leader_epoch) == (position, epoch)
         assert partition.records.skip_before == offset
 
 

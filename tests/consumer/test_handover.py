@@ -39,6 +39,18 @@ def test_a_hand_over_comes_after_the_last_record_and_seeks_again_after_the_resum
     assert bench.partition(0).position.next_offset == 9, "behind the markers at the end of the tier"
 
 
+def test_the_position_after_a_marker_has_the_leader_epoch_of_the_marker() -> None:
+    """A log without records or markers of an epoch up to there counts as truncated, for each reader that goes on."""
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.give(0, [5, 6])  # of epoch 3
+    bench.end(0, 9, leader_epoch=4)
+    assert len(bench.merge.consume(5, 0)) == 2
+    bench.run_due_work()
+    position = bench.partition(0).position
+    assert [(found.offset, found.leader_epoch) for found in (position.shown, position.to_store())] == 2 * [(9, 4)]
+
+
 def test_librdkafka_compares_the_leader_epoch_of_the_last_record_with_the_log() -> None:
     """The log may have been truncated since the store gave the record."""
     bench = Bench()

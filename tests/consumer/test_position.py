@@ -44,13 +44,13 @@ def test_a_position_is_held_before_the_messages_of_a_running_consume(is_taken: b
 
 def test_the_end_of_what_the_store_has_moves_a_known_position_forward() -> None:
     position = at(5)
-    position.skip_to(9)
-    assert position.next_offset == 9
-    position.skip_to(7)
-    assert position.next_offset == 9
+    position.skip_to(9, 6)
+    assert (position.next_offset, position.leader_epoch) == (9, 6)
+    position.skip_to(7, 5)
+    assert (position.next_offset, position.leader_epoch) == (9, 6)
     unknown = Position("t", 0)
-    unknown.skip_to(9)
-    assert unknown.next_offset == INVALID
+    unknown.skip_to(9, 6)
+    assert (unknown.next_offset, unknown.leader_epoch) == (INVALID, None)
 
 
 def test_a_seek_forgets_the_position_and_what_was_stored() -> None:

@@ -1,0 +1,67 @@
+"""The positions of a RemoteConsumer, with their leader epochs, are those of a plain consumer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from confluent_kafka import TopicPartition
+
+from remote_fetch import RemoteConsumer
+from tests.rig import topics
+from tests.rig.faults import leader_epoch
+from tests.rig.rig import Rig
+from tests.rig.test_consumer_causes import first_of
+from tests.rig.test_read import config_of
+from tests.rig.transactions import open_transaction
+
+_RECORDS = 20
+_MORE = {
+    "plain": {"fetch.remote.enabled": "false"},
+    "remote": {"fetch.remote.enabled": "true", "fetch.remote.when": "always"},
+}
+
+
+def test_a_position_after_a_marker_of_a_newer_leader(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
+    """A reader that goes on there compares its epoch with the log. An older one would look like a truncation."""
+    topic = new_topic("marker-epoch")
+    topics.create_topic(rig_43, topic)
+    with open_transaction(rig_43, topic, _RECORDS) as transaction:
+        old = leader_epoch(rig_43, topic, 0)
+        rig_43.restart(1)
+        rig_43.until("the next epoch", lambda: leader_epoch(rig_43, topic, 0) > old)
+        transaction.end(commit=True)
+    new = leader_epoch(rig_43, topic, 0)
+    topics.wait_tiered(rig_43, topic)
+    expected = (_RECORDS + 1, new)
+    for name, more in _MORE.items():
+        config = {**config_of(rig_43), "group.id": topic + name, "auto.offset.reset": "error", **more}
+        consumer = RemoteConsumer(config)
+        try:
+            consumer.assign([TopicPartition(topic, 0, 0)])
+            assert position_at(consumer, topic, _RECORDS + 1) == expected
+            consumer.commit(asynchronous=False)
+            (committed,) = consumer.committed([TopicPartition(topic, 0)], 10)
+            assert (committed.offset, committed.leader_epoch) == expected
+        finally:
+            consumer.close()
+    topics.produce(rig_43, topic, 3)
+    for name, more in _MORE.items():
+        config = {**config_of(rig_43), "group.id": topic + name, "auto.offset.reset": "error", **more}
+        consumer = RemoteConsumer(config)
+        try:
+            consumer.assign([TopicPartition(topic, 0, _RECORDS + 1, leader_epoch=new)])
+            assert first_of(consumer) == _RECORDS + 1
+        finally:
+            consumer.close()
+
+
+def position_at(consumer: RemoteConsumer, topic: str, offset: int) -> tuple[int, int | None]:
+    """The position and its leader epoch, once the consumer has come to `offset`."""
+    deadline_s = time.monotonic() + 30
+    while time.monotonic() < deadline_s:
+        consumer.poll(0.2)
+        (position,) = consumer.position([TopicPartition(topic, 0)])
+        if position.offset == offset:
+            return position.offset, position.leader_epoch
+    raise AssertionError(f"the position is {position.offset}")
