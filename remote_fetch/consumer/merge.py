@@ -256,6 +256,7 @@ class Merge:
         for message, is_reset in looked_at:
             if is_reset:
                 self._reset_at_broker(message)
+        self._librdkafka_came_last = False  # it comes next, as in `_next_in_turn`
         return True
 
     def _take_from_store(self, messages: list[Message], count: int) -> None:

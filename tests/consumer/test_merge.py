@@ -80,6 +80,17 @@ def test_both_sides_take_turns_in_calls_of_consume_for_few_records(count: int) -
     assert (given.count(0), given.count(1)) == (4, 4)
 
 
+@pytest.mark.parametrize("event", [KafkaError._MAX_POLL_EXCEEDED, KafkaError._AUTO_OFFSET_RESET])
+def test_after_an_event_consume_for_one_message_asks_librdkafka_before_the_store(event: int) -> None:
+    """Its next callback may take away the partition whose records the store has. A reset is no message."""
+    bench = Bench()
+    bench.assign({0: 0, 1: END})
+    bench.give(0, range(4))
+    bench.librdkafka.live.extend([live(1, 10), error_of(1, event, 11), live(1, 12)])
+    given = [message.offset() for _ in range(5) for message in bench.merge.consume(1, 1.0)]
+    assert given == ([10, 0, 11, 12, 1] if event == KafkaError._MAX_POLL_EXCEEDED else [10, 0, 12, 1, 2])
+
+
 def test_partitions_of_the_store_take_turns() -> None:
     bench = Bench()
     bench.assign({0: 0, 1: 0})
