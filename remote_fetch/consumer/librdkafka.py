@@ -26,6 +26,7 @@ class LibrdkafkaConsumer(Protocol):
     def consume(self, num_messages: int = ..., timeout: float = ...) -> list[Message]: ...  # noqa: D102
     def assign(self, partitions: list[TopicPartition], /) -> None: ...  # noqa: D102
     def unassign(self) -> None: ...  # noqa: D102
+    def assignment(self) -> list[TopicPartition]: ...  # noqa: D102
     def incremental_assign(self, partitions: list[TopicPartition], /) -> None: ...  # noqa: D102
     def incremental_unassign(self, partitions: list[TopicPartition], /) -> None: ...  # noqa: D102
     def pause(self, partitions: list[TopicPartition]) -> None: ...  # noqa: D102

@@ -203,6 +203,16 @@ class Partitions:
         self._context.share_among(len(self.assigned))
         self.note_change()
 
+    def settle(self) -> None:
+        """Go on after an assignment that librdkafka has refused: it may have dropped those of before, or kept them.
+
+        It may also have paused some of them for the assignment.
+        """
+        kept = {(partition.topic, partition.partition) for partition in self._librdkafka.assignment()}
+        self.drop([partition.topic_partition() for key, partition in self.assigned.items() if key not in kept])
+        fetching = [partition.topic_partition() for partition in self.assigned.values() if partition.state.is_fetching]
+        self._librdkafka.resume(fetching)
+
     def seek(self, partition: AssignedPartition, offset: int, leader_epoch: int | None = None) -> None:
         """Let the application go on at `offset`, which may be logical. `leader_epoch` is that of the record before."""
         self._transitions.seek(partition, offset, leader_epoch)

@@ -131,7 +131,11 @@ class Remote:
         self.flush_positions()
         self._finish_commits(partitions, is_incremental=is_incremental)
         is_refused = is_incremental and bool(self.partitions.tracked(partitions))
-        assign(partitions if is_refused else pause_before_assign(self._librdkafka, partitions))
+        try:
+            assign(partitions if is_refused else pause_before_assign(self._librdkafka, partitions))
+        except KafkaException:
+            self.partitions.settle()
+            raise
         self.partitions.begin(partitions, replaces=not is_incremental)
         self._idle_store.start()
 

@@ -47,7 +47,7 @@ class FakeLibrdkafka:
     `calls` are the calls that it was given, `live` the messages that it will give, `positions` its positions. A seek in
     a partition of `stopped` fails. A partition of `stops_at_resume` gets there once it is resumed, and one whose offset
     is out of range with that error, unless `errors_are_late`. If the group `rebalances_eagerly`, librdkafka refuses
-    incremental calls.
+    incremental calls. If it `refuses_assign`, nothing is assigned after that, or as before if it `keeps_refused`.
     """
 
     def __init__(self, clock: FakeClock | None = None) -> None:
@@ -57,6 +57,8 @@ class FakeLibrdkafka:
         self.positions: dict[int, int] = {}
         self.high_watermark: int | None = None
         self.stored: dict[int, int] = {}
+        self.assigned: list[TopicPartition] = []
+        self.refuses_assign = self.keeps_refused = False
         self.store_error: KafkaException | None = None
         self.stopped: set[int] = set()
         self.stops_at_resume: set[int] = set()
@@ -90,12 +92,19 @@ class FakeLibrdkafka:
         return given
 
     def assign(self, partitions: list[TopicPartition], /) -> None:
+        if self.refuses_assign:
+            self.assigned = self.assigned if self.keeps_refused else []
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
+        self.assigned = partitions
         self.stopped.clear()
         self.positions.clear()
         self.calls.append(("assign", [(partition.partition, partition.offset) for partition in partitions]))
 
     def unassign(self) -> None:
         self.calls.append(("unassign",))
+
+    def assignment(self) -> list[TopicPartition]:
+        return self.assigned
 
     def incremental_unassign(self, partitions: list[TopicPartition], /) -> None:
         if self.rebalances_eagerly:

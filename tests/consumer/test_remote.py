@@ -72,6 +72,32 @@ def test_an_assignment_while_closing_is_librdkafkas_alone(
     assert remote.partitions.assigned == {}
 
 
+def test_an_assignment_that_librdkafka_refuses_may_drop_the_partitions_of_before(
+    remote: Remote, librdkafka: FakeLibrdkafka
+) -> None:
+    remote.assign([TopicPartition("t", 0, 5)], is_incremental=False)
+    feed = remote.partitions.assigned["t", 0].feed
+    librdkafka.refuses_assign = True
+    with pytest.raises(KafkaException):
+        remote.assign([TopicPartition("t", 0, 50), TopicPartition("t", 0, 50)], is_incremental=False)
+    assert remote.partitions.assigned == {}
+    assert feed is not None
+    assert feed.is_cancelled
+
+
+def test_an_assignment_that_librdkafka_refuses_may_keep_the_partitions_of_before(
+    remote: Remote, librdkafka: FakeLibrdkafka
+) -> None:
+    """As in a group whose rebalances are incremental. Those that librdkafka fetches are paused for the new one."""
+    remote.assign([TopicPartition("t", 0, 5), TopicPartition("t", 1, OFFSET_END)], is_incremental=False)
+    librdkafka.refuses_assign = librdkafka.keeps_refused = True
+    librdkafka.calls_since()
+    with pytest.raises(KafkaException):
+        remote.assign([TopicPartition("t", 1, 50)], is_incremental=False)
+    assert list(remote.partitions.assigned) == [("t", 0), ("t", 1)]
+    assert librdkafka.calls_since()[-2:] == [("pause", 1), ("resume", 1)]
+
+
 def test_nothing_is_assigned_if_the_callback_closed_the_consumer(remote: Remote, librdkafka: FakeLibrdkafka) -> None:
     """librdkafka's handle is gone by then."""
 

@@ -1,11 +1,12 @@
-"""The positions of a RemoteConsumer, with their leader epochs, are those of a plain consumer."""
+"""The positions of a RemoteConsumer, and its partitions after a refused assignment, are those of a plain consumer."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-from confluent_kafka import TopicPartition
+import pytest
+from confluent_kafka import KafkaException, TopicPartition
 
 from remote_fetch import RemoteConsumer
 from tests.rig import topics
@@ -54,6 +55,36 @@ def test_a_position_after_a_marker_of_a_newer_leader(rig_43: Rig, new_topic: Cal
             assert first_of(consumer) == _RECORDS + 1
         finally:
             consumer.close()
+
+
+@pytest.mark.parametrize("more", _MORE.values(), ids=_MORE)
+@pytest.mark.parametrize("is_incremental", [False, True])
+def test_an_assignment_that_is_refused(
+    rig_43: Rig, new_topic: Callable[[str], str], more: dict[str, str], is_incremental: bool
+) -> None:
+    """librdkafka has dropped the partitions of before. In a group whose rebalances are incremental it keeps them."""
+    topic = new_topic("refused")
+    topics.create_topic(rig_43, topic)
+    topics.produce(rig_43, topic, 120)
+    topics.wait_tiered(rig_43, topic)
+    strategy = {"partition.assignment.strategy": "cooperative-sticky"} if is_incremental else {}
+    earliest = {"group.id": topic, "auto.offset.reset": "earliest"}
+    consumer = RemoteConsumer({**config_of(rig_43), **earliest, **strategy, **more})
+    try:
+        if is_incremental:
+            consumer.subscribe([topic])
+        else:
+            consumer.assign([TopicPartition(topic, 0, 0)])
+        assert first_of(consumer) == 0
+        with pytest.raises(KafkaException):
+            consumer.assign(2 * [TopicPartition(topic, 0, 50)])
+        assert len(consumer.assignment()) == int(is_incremental)
+        if is_incremental:
+            assert [first_of(consumer) for _ in range(119)] == list(range(1, 120))
+        else:
+            assert [consumer.poll(0.2) for _ in range(10)] == 10 * [None]
+    finally:
+        consumer.close()
 
 
 def position_at(consumer: RemoteConsumer, topic: str, offset: int) -> tuple[int, int | None]:
