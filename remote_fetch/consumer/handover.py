@@ -21,7 +21,7 @@ from remote_fetch.broker_errors import is_of_state
 from remote_fetch.consumer.assigned import AssignedPartition, Key
 from remote_fetch.consumer.clock import Clock
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
-from remote_fetch.consumer.offsets import INVALID, STORED, is_looked_up
+from remote_fetch.consumer.offsets import STORED, is_looked_up
 from remote_fetch.consumer.settings import ConsumerSettings
 from remote_fetch.consumer.states import Mode
 
@@ -84,10 +84,16 @@ class Handover:
 
     def next_offset(self, partition: AssignedPartition) -> int:
         """The offset from which librdkafka would fetch the partition, if it was assigned at an offset."""
-        if partition.state.mode is not Mode.BROKER:
-            return _PLACEHOLDER
-        position = self.position(partition) if partition.state.is_fetched else INVALID
-        return position if position >= 0 else partition.state.offset
+        return int(self._next(partition).offset)
+
+    def _next(self, partition: AssignedPartition) -> TopicPartition:
+        """As `next_offset`, with the leader epoch of what is before it."""
+        state = partition.state
+        if state.mode is not Mode.BROKER:
+            return partition.topic_partition(_PLACEHOLDER)
+        if state.is_fetched and (found := self._position(partition)).offset >= 0:
+            return found
+        return partition.topic_partition(state.offset, state.leader_epoch)
 
     def is_at_end(self, partition: AssignedPartition, offset: int) -> bool:
         """Whether librdkafka knows of no record from `offset` on."""
@@ -115,7 +121,7 @@ class Handover:
         except KafkaException as error:
             if not is_of_state(error):
                 raise
-            self.assign_again([partition], offset)
+            self.assign_again([partition], offset, leader_epoch)
         partition.enter(partition.state.handed_over(self._clock()))
 
     def stop(self, partition: AssignedPartition) -> TopicPartition:
@@ -166,7 +172,9 @@ class Handover:
             if target.offset >= 0:
                 self._librdkafka.seek(target)
 
-    def assign_again(self, partitions: Sequence[AssignedPartition], offset: int) -> None:
+    def assign_again(
+        self, partitions: Sequence[AssignedPartition], offset: int, leader_epoch: int | None = None
+    ) -> None:
         """Assign partitions again at `offset`, because librdkafka cannot seek there or has stopped the partitions.
 
         librdkafka stops a partition whose offset is out of range, and does not seek it any more. A new assignment makes
@@ -177,9 +185,10 @@ class Handover:
             [partition.topic_partition() for partition in partitions if not partition.state.is_paused]
         )
         if not is_unassigned:
-            self._assign_all(partitions, offset)
+            self._assign_all(partitions, offset, leader_epoch)
             return
-        self._librdkafka.incremental_assign([partition.topic_partition(offset) for partition in partitions])
+        starts = [partition.topic_partition(offset, leader_epoch) for partition in partitions]
+        self._librdkafka.incremental_assign(starts)
         for partition in partitions:
             partition.position.forget_stored()
 
@@ -193,15 +202,16 @@ class Handover:
             return False
         return True
 
-    def _assign_all(self, chosen: Sequence[AssignedPartition], offset: int) -> None:
+    def _assign_all(self, chosen: Sequence[AssignedPartition], offset: int, leader_epoch: int | None) -> None:
         """Assign all partitions: the chosen ones at `offset`, and each of the others where librdkafka is."""
         partitions, moved = list(self._assigned.values()), set(chosen)
-        starts = [offset if partition in moved else self.next_offset(partition) for partition in partitions]
-        self._librdkafka.assign(
-            [partition.topic_partition(start) for partition, start in zip(partitions, starts, strict=True)]
-        )
+        starts = [
+            partition.topic_partition(offset, leader_epoch) if partition in moved else self._next(partition)
+            for partition in partitions
+        ]
+        self._librdkafka.assign(starts)
         for partition, start in zip(partitions, starts, strict=True):
-            partition.enter(partition.state.assigned_again(start))
+            partition.enter(partition.state.assigned_again(start.offset, start.leader_epoch))
             partition.position.forget_stored()
 
 

@@ -200,12 +200,12 @@ class PartitionState:
         """Note that librdkafka now fetches from `offset` on."""
         return replace(self, handed_over_at_s=now_s), ()
 
-    def assigned_again(self, offset: int) -> Step:
+    def assigned_again(self, offset: int, leader_epoch: int | None = None) -> Step:
         """Note that the partition was assigned in librdkafka again, at `offset`.
 
         librdkafka has forgotten its position.
         """
-        return (replace(self, offset=offset, leader_epoch=None) if self.mode is Mode.BROKER else self), ()
+        return (replace(self, offset=offset, leader_epoch=leader_epoch) if self.mode is Mode.BROKER else self), ()
 
     def is_overdue(self, now_s: float, empty_poll_at_s: float, watchdog_s: float) -> bool:
         """Whether librdkafka should have given a record since the hand-over. The limit doubles with each repetition.

@@ -98,7 +98,7 @@ class FakeLibrdkafka:
         self.assigned = partitions
         self.stopped.clear()
         self.positions.clear()
-        self.calls.append(("assign", [(partition.partition, partition.offset) for partition in partitions]))
+        self.calls.append(("assign", [place(partition) for partition in partitions]))
 
     def unassign(self) -> None:
         self.calls.append(("unassign",))
@@ -113,7 +113,7 @@ class FakeLibrdkafka:
         self.calls.append(("incremental_unassign", [partition.partition for partition in partitions]))
 
     def incremental_assign(self, partitions: list[TopicPartition], /) -> None:
-        self.calls.append(("incremental_assign", [(partition.partition, partition.offset) for partition in partitions]))
+        self.calls.append(("incremental_assign", [place(partition) for partition in partitions]))
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         self.calls += [("pause", partition.partition) for partition in partitions]
@@ -125,8 +125,7 @@ class FakeLibrdkafka:
     def seek(self, partition: TopicPartition) -> None:
         if partition.partition in self.stopped:
             raise KafkaException(KafkaError(KafkaError._STATE))
-        epoch = () if partition.leader_epoch is None else (partition.leader_epoch,)
-        self.calls.append(("seek", partition.partition, partition.offset, *epoch))
+        self.calls.append(("seek", *place(partition)))
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         return [
@@ -299,6 +298,12 @@ class Bench:
 
     def mode(self, number: int) -> str:
         return self.partition(number).state.mode.value
+
+
+def place(partition: TopicPartition) -> tuple[int, ...]:
+    """Number and offset, and the leader epoch if there is one."""
+    epoch = () if partition.leader_epoch is None else (partition.leader_epoch,)
+    return partition.partition, partition.offset, *epoch
 
 
 def chunk(offsets: Iterable[int]) -> DecodedRows:

@@ -217,6 +217,23 @@ def test_a_partition_that_librdkafka_has_stopped_is_assigned_again(
     assert bench.librdkafka.stored == ({1: 33} if is_eager else {}), "an assignment forgets what was stored"
 
 
+@pytest.mark.parametrize("is_eager", [False, True])
+def test_a_partition_is_assigned_again_with_its_leader_epoch(is_eager: bool) -> None:
+    """So is another partition that librdkafka has given no record of yet, and each repetition has the epoch too."""
+    bench = Bench()
+    bench.librdkafka.rebalances_eagerly = is_eager
+    bench.assign({0: 5, 1: 7})
+    bench.end(1, 7, leader_epoch=2)
+    bench.run_due_work()
+    bench.librdkafka.stopped.add(0)
+    bench.librdkafka.calls_since()
+    bench.end(0, 5, leader_epoch=3)
+    bench.run_due_work()
+    assigned = ("assign", [(0, 5, 3), (1, 7, 2)]) if is_eager else ("incremental_assign", [(0, 5, 3)])
+    assert bench.librdkafka.calls_since()[-1] == assigned
+    assert [bench.partition(number).state.leader_epoch for number in (0, 1)] == [3, 2]
+
+
 def test_a_partition_that_librdkafka_stops_during_its_hand_over_is_not_assigned_again() -> None:
     """Its error is on the way to the application already."""
     bench = Bench(ResetPolicy.ERROR)
