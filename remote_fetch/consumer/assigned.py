@@ -9,13 +9,14 @@ Rules of the file:
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TypeAlias
 
 from confluent_kafka import TopicPartition
 
 from remote_fetch.consumer.clock import to_milliseconds, to_seconds
 from remote_fetch.consumer.feed import Feed
-from remote_fetch.consumer.offsets import COMMITTED, INVALID
+from remote_fetch.consumer.offsets import COMMITTED, INVALID, STORED
 from remote_fetch.consumer.position import Position, storable
 from remote_fetch.consumer.states import Action, Mode, PartitionState, Step
 from remote_fetch.consumer.store_records import StoreRecords
@@ -31,7 +32,7 @@ Key: TypeAlias = tuple[str, int]
 class AssignedPartition:
     """One assigned partition: its state, the position of the application in it, and the records from the store.
 
-    - `assigned_offset` is the offset with which it was assigned, as `Consumer.assignment` tells it.
+    - `given` is the partition as the application or the group has assigned it.
     - `log` has the ends of its log, from the last answer of a broker.
     - `topic_id` is that of the topic whose segments a feed has looked for. None: it is not known.
     - `circuit` tells how long librdkafka reads the partition after its segments have failed.
@@ -40,19 +41,19 @@ class AssignedPartition:
 
     def __init__(
         self,
-        topic: str,
-        number: int,
-        assigned_offset: int,
+        given: TopicPartition,
         state: PartitionState,
         circuit: Circuit,
         *,
         stores_offsets: bool = True,
     ) -> None:
-        self.topic, self.number = topic, number
-        self.assigned_offset = assigned_offset
+        self.topic, self.number = given.topic, given.partition
+        start = STORED if given.offset == INVALID else given.offset
+        # The application may change its object, and the one that it is given.
+        self._assignment = partial(storable, *self.key, start, given.leader_epoch, given.metadata)
         self.state = state
-        self.position = Position(topic, number, stores_offsets=stores_offsets)
-        self.records = StoreRecords(topic, number)
+        self.position = Position(*self.key, stores_offsets=stores_offsets)
+        self.records = StoreRecords(*self.key)
         self.log = LogBounds(None)
         self.topic_id: Uuid | None = None
         self._circuit = circuit
@@ -66,6 +67,11 @@ class AssignedPartition:
     def topic_partition(self, offset: int = INVALID, leader_epoch: int | None = None) -> TopicPartition:
         """The partition as confluent_kafka's type."""
         return storable(self.topic, self.number, offset, leader_epoch)
+
+    @property
+    def assignment(self) -> TopicPartition:
+        """The partition as `Consumer.assignment` tells it: as it was assigned."""
+        return self._assignment()
 
     @property
     def feed(self) -> Feed | None:

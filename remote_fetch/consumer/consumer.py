@@ -188,12 +188,12 @@ class RemoteConsumer(_Consumer):
 
     @_locked
     def assignment(self) -> list[TopicPartition]:
-        """As the parent's, with the offsets that were assigned."""
+        """As the parent's, with the offsets, leader epochs and metadata that were assigned."""
         found = super().assignment()
-        if self._remote is not None:
-            for answer, assigned in zip(found, self._remote.partitions.lookup(found), strict=True):
-                answer.offset = answer.offset if assigned is None else assigned.assigned_offset
-        return found
+        if self._remote is None:
+            return found
+        known = zip(found, self._remote.partitions.lookup(found), strict=True)
+        return [answer if assigned is None else assigned.assignment for answer, assigned in known]
 
     @_locked
     def pause(self, partitions: list[TopicPartition]) -> None:

@@ -20,7 +20,7 @@ from remote_fetch.consumer.due_work import DueWork
 from remote_fetch.consumer.feed_context import FeedContext
 from remote_fetch.consumer.handover import Handover
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
-from remote_fetch.consumer.offsets import BEGINNING, COMMITTED, END, INVALID, STORED, named_epoch
+from remote_fetch.consumer.offsets import BEGINNING, COMMITTED, END, STORED, named_epoch
 from remote_fetch.consumer.position import storable
 from remote_fetch.consumer.settings import ConsumerSettings, ResetPolicy
 from remote_fetch.consumer.states import Mode, PartitionState
@@ -152,11 +152,7 @@ class Partitions:
                 given.offset, is_paused=is_paused, retry_at_s=retry_at_s, leader_epoch=epoch
             )
             partition = self.assigned[key] = AssignedPartition(
-                *key,
-                STORED if given.offset == INVALID else given.offset,
-                state,
-                circuit,
-                stores_offsets=self._settings.stores_offsets,
+                given, state, circuit, stores_offsets=self._settings.stores_offsets
             )
             begun.append(partition)
             self._known.add(key)

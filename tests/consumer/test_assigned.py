@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from confluent_kafka import TopicPartition
+
 from remote_fetch.consumer.assigned import AssignedPartition
 from remote_fetch.consumer.offsets import INVALID, STORED
 from remote_fetch.consumer.states import Mode, PartitionState
@@ -10,7 +12,7 @@ from remote_fetch.session.circuit import Circuit
 
 
 def partition_in(state: PartitionState) -> AssignedPartition:
-    return AssignedPartition("t", 0, state.offset, state, Circuit(first_pause_ms=200))
+    return AssignedPartition(TopicPartition("t", 0, state.offset), state, Circuit(first_pause_ms=200))
 
 
 def test_failures_double_the_pause_until_a_success() -> None:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_END, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, OFFSET_STORED, KafkaException, TopicPartition
 
 from remote_fetch.config import Config
 from remote_fetch.consumer.consumer import RemoteConsumer
@@ -196,6 +196,26 @@ def test_an_error_that_comes_late_is_logged(
     remote.set_sasl_credentials("a:b", "secret")
     may_fail.set()
     assert eventually(lambda: "a user name with a colon" in caplog.text)
+
+
+def test_partitions_are_told_as_they_were_assigned(tmp_path: Path) -> None:
+    """By a plain consumer too, so that `assign(assignment())` names the leader epochs again."""
+    config = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "remote.storage.url": str(tmp_path)}
+    given = [
+        TopicPartition("t", 0, 5, metadata="m", leader_epoch=3),
+        TopicPartition("t", 1, OFFSET_END, leader_epoch=7),
+        TopicPartition("t", 2),
+    ]
+    for is_enabled in (False, True):
+        consumer = RemoteConsumer({**config, "fetch.remote.enabled": is_enabled})
+        try:
+            consumer.assign(given)
+            told = [
+                (found.partition, found.offset, found.leader_epoch, found.metadata) for found in consumer.assignment()
+            ]
+        finally:
+            consumer.close()
+        assert told == [(0, 5, 3, "m"), (1, OFFSET_END, 7, None), (2, OFFSET_STORED, None, None)]
 
 
 def test_a_consumer_that_cannot_store_its_positions_is_closed_all_the_same(

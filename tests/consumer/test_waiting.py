@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from confluent_kafka import TopicPartition
+
 from remote_fetch.consumer.assigned import AssignedPartition
 from remote_fetch.consumer.states import Mode, PartitionState
 from remote_fetch.consumer.waiting import WaitLog
@@ -15,7 +17,7 @@ class Notices:
     """One partition, and the notices about it."""
 
     def __init__(self, state: PartitionState = LOCATING, log_end: int = 10) -> None:
-        self.partition = AssignedPartition("t", 0, 5, state, Circuit())
+        self.partition = AssignedPartition(TopicPartition("t", 0, 5), state, Circuit())
         self.partition.note_log(LogBounds(0, log_end))
         self._texts: list[str] = []
         self.has_given = False
