@@ -234,7 +234,7 @@ class Feed:
             return self._nothing_tiered(first)
         planner = Planner(session, source.isolation)
         opened = planner.open_timeline(timeline, self.log)
-        self._check_epoch(opened.leader_epoch_before(first))
+        self._check_epoch(opened, first)
         with self._asking_brokers():
             local_start = source.local_start(partition, _OUTDATED_S if self._looks_again else LOCAL_START_S)
             opened = replace(opened, local_start=local_start)
@@ -290,11 +290,12 @@ class Feed:
             return Ending(first, Reason.NOT_TIERED, log=self.log)
         return Ending(first, unlocated, is_failure=True, log=self.log)
 
-    def _check_epoch(self, leader_epoch: int | None) -> None:
-        """Raise EpochMismatch if the record before has another `leader_epoch` now, because the log was truncated."""
+    def _check_epoch(self, opened: OpenPartition, offset: int) -> None:
+        """Raise EpochMismatch if the log before `offset` is not the one that was known, because it was truncated."""
         known = self._leader_epoch
-        if known is not None and leader_epoch is not None and known != leader_epoch:
-            text = f"the record before was of leader epoch {known}, and that of the log is of {leader_epoch} now"
+        if known is not None and not opened.is_known_to(known, offset):
+            now = opened.leader_epoch_before(offset)
+            text = f"the record before was of leader epoch {known}, and that of the log is of {now} now"
             raise EpochMismatch(text, topic=self.topic, partition=self.number, offset=self._offset)
 
     def _end(self, ending: Ending) -> bool:

@@ -67,6 +67,15 @@ class OpenPartition:
         """The leader epoch of the record before `offset`, None if the lineage does not tell it."""
         return self.lineage.epoch_for(offset - 1)
 
+    def is_known_to(self, leader_epoch: int, offset: int) -> bool:
+        """Whether a reader that names `leader_epoch` for the record before `offset` knows this log up to there.
+
+        The log needs that epoch, not ended before `offset`: with an epoch in common two logs are equal up to its start
+        (KIP-101). So the epoch may also be that of the record at `offset`. True if the lineage does not tell.
+        """
+        before = self.leader_epoch_before(offset)
+        return before is None or (before <= leader_epoch in {entry.epoch for entry in self.lineage.entries})
+
     @property
     def first_offset(self) -> int:
         """The offset of "earliest": the log start if a broker tells it, else the start of the tier."""

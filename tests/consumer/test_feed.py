@@ -295,6 +295,24 @@ def test_the_ending_has_the_leader_epoch_of_the_record_before() -> None:
             assert (feed.ending.offset, feed.ending.leader_epoch) == (150, epoch)
 
 
+@pytest.mark.parametrize(
+    ("offset", "epoch", "is_known"),
+    [(50, 0, True), (50, 1, True), (50, 2, False), (60, 0, False), (60, 1, True)],
+    ids=["the record before", "the record there", "no epoch of this log", "an older one", "the one of both"],
+)
+def test_an_epoch_that_the_application_names_has_to_be_one_of_the_log(offset: int, epoch: int, is_known: bool) -> None:
+    """The leader of epoch 1 begins at 50. As brokers do, a feed also takes the epoch of the record at the offset."""
+    _, log = branches()
+    with Session(Config.parse({}), Bucket(log.segments())) as session:
+        context = FeedContext(session, IsolationLevel.READ_UNCOMMITTED, 64 << 20, 64 << 20)
+        feed = Feed(context, "t", 0, offset, leader_epoch=epoch)
+        while feed.wants_work:
+            feed.work()
+        assert feed.ending is not None
+        expected = (150, "not-tiered") if is_known else (offset, ErrorKind.TRUNCATED)
+        assert (feed.ending.offset, feed.ending.reason) == expected
+
+
 def test_a_feed_does_not_go_on_in_a_log_that_lost_its_last_record() -> None:
     """The new leader has uploaded the same offsets. librdkafka finds out from where on its records are others."""
     lost, new = branches()

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from remote_fetch import RemoteConsumer
 from tests.rig import topics
-from tests.rig.faults import leader_epoch
+from tests.rig.faults import leader_epoch, new_leader_epoch
 from tests.rig.rig import Rig
 from tests.rig.test_consumer_causes import first_of
 from tests.rig.test_read import config_of
@@ -53,6 +53,24 @@ def test_a_position_after_a_marker_of_a_newer_leader(rig_43: Rig, new_topic: Cal
         try:
             consumer.assign([TopicPartition(topic, 0, _RECORDS + 1, leader_epoch=new)])
             assert first_of(consumer) == _RECORDS + 1
+        finally:
+            consumer.close()
+
+
+def test_the_leader_epoch_of_the_first_record_of_a_leader(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
+    """An application may name a record's own offset and epoch. To a broker the log is not truncated there."""
+    topic = new_topic("own-epoch")
+    topics.create_topic(rig_43, topic)
+    topics.produce(rig_43, topic, 40)
+    new = new_leader_epoch(rig_43, topic)
+    topics.produce(rig_43, topic, 40)
+    topics.wait_tiered(rig_43, topic)
+    for more in _MORE.values():
+        consumer = RemoteConsumer({**config_of(rig_43), "group.id": topic, "auto.offset.reset": "error", **more})
+        try:
+            consumer.assign([TopicPartition(topic, 0, 40, leader_epoch=new)])
+            assert first_of(consumer) == 40
+            assert consumer.remote_metrics()["remote-fetch-fallbacks-by-reason"] == {}
         finally:
             consumer.close()
 
