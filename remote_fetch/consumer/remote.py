@@ -12,6 +12,7 @@ from __future__ import annotations
 import _thread
 import contextlib
 import logging
+import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -78,7 +79,9 @@ class Remote:
             metrics(event)
             try:
                 observer(event)
-            except Exception:  # the threads that call it have to go on reading records
+            except BaseException as error:  # its threads have to go on, and a panic in Rust is no Exception
+                if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
+                    raise  # a signal has come
                 _LOG.exception("an observer failed")
 
         self._librdkafka = librdkafka

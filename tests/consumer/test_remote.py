@@ -115,6 +115,29 @@ def test_an_observer_that_fails_is_logged(remote: Remote, caplog: pytest.LogCapt
     assert "an observer failed" in caplog.text
 
 
+def test_an_observer_that_panics_ends_no_thread(
+    librdkafka: FakeLibrdkafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A library in Rust raises no Exception then. In the main thread such an error may come of a signal."""
+
+    class Panic(BaseException):
+        """As that of pyo3."""
+
+    def panics(event: Event) -> None:
+        raise Panic
+
+    settings = ConsumerSettings(True, {}, Config.parse({"remote.storage.url": str(tmp_path)}))
+    remote = Remote(librdkafka, settings, Metrics(), panics, threading.RLock())
+    try:
+        with ThreadPoolExecutor(1) as other:
+            other.submit(remote.session.observe, Notice("something")).result()
+        assert "an observer failed" in caplog.text
+        with pytest.raises(Panic):
+            remote.session.observe(Notice("something"))
+    finally:
+        remote.close()
+
+
 def test_the_session_of_a_forgotten_consumer_is_closed(
     librdkafka: FakeLibrdkafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
