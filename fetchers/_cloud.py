@@ -20,7 +20,6 @@ import pyarrow as pa
 from fsspec.asyn import sync
 
 from fetchers._composed import ComposedFetcher
-from fetchers._failures import failure_of
 from fetchers._options import OPTIONS, Timeouts, timeouts_of
 from fetchers._ranges import ContentRange, range_of
 from fetchers._retries import asked_again
@@ -29,6 +28,7 @@ from remote_fetch.errors import ConfigError, RemoteFetchError, SegmentNotFound, 
 from remote_fetch.fetch.spi import ObjectInfo, ObjectStore
 from remote_fetch.hosts import shown_url
 from remote_fetch.model import Buffer
+from remote_fetch.store_errors import failure_of
 
 __all__ = ["BODY_BYTES", "CloudFetcher", "CloudStore", "Page", "RefusedError", "receive", "size_of_range"]
 

@@ -16,7 +16,6 @@ from typing import Any, cast
 
 import fsspec
 
-from fetchers._failures import failure_of
 from fetchers._identity import Identities
 from fetchers._logging import hold_back_debug
 from fetchers._options import OPTIONS, Timeouts, options_of, timeouts_of
@@ -47,6 +46,7 @@ from remote_fetch.model import (
     Survey,
     TopicIdPartition,
 )
+from remote_fetch.store_errors import failure_of
 
 __all__ = ["ComposedFetcher", "load_layout"]
 

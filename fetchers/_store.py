@@ -4,7 +4,7 @@ Rules of the file:
 
 - A range takes one request, without a question about its size before.
 - A request to an asynchronous filesystem is cancelled at the read timeout.
-- Every exception goes through `_failures`.
+- Every exception goes through `store_errors`.
 - Names of objects are relative to the root. Messages show these names.
 """
 
@@ -16,11 +16,11 @@ from typing import Any, TypeVar, cast
 
 from fsspec.asyn import sync
 
-from fetchers._failures import failure_of, is_past_the_end
 from fetchers._identity import Identities
 from remote_fetch.errors import CorruptSegment, SegmentNotFound, StorageUnavailable
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
+from remote_fetch.store_errors import failure_of, is_past_the_end
 
 __all__ = ["FsspecStore", "below_root"]
 
@@ -40,7 +40,7 @@ class FsspecStore:
     """
 
     has_codes = False
-    """Whether the store gives a code for an object that is not there. `_failures` has the rule."""
+    """Whether the store gives a code for an object that is not there. `store_errors` has the rule."""
 
     def __init__(
         self, filesystem: Any, root: str, timeout_s: float | None = None, identities: Identities | None = None

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
 from fetchers._composed import ComposedFetcher
-from fetchers._failures import failure_of
 from fetchers._identity import Identities
 from fetchers._options import OPTIONS, Timeouts, options_of, timeouts_of
 from fetchers._ranges import ContentRange, total_of
@@ -37,6 +36,7 @@ from remote_fetch.errors import (
 )
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
+from remote_fetch.store_errors import failure_of
 from remote_fetch.timed_http import SMALLEST_S, CurrentDeadline, timed
 
 if TYPE_CHECKING:

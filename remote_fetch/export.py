@@ -72,8 +72,9 @@ def export_topic(
         ConfigError: an argument is wrong, or the target belongs to another export.
         MissingExtra: the library of the format is not installed.
         TableRefused: the table or its catalog did not take the commit. Nothing of it is in the table.
+        StorageDenied, StorageUnavailable, ...: the target's store refuses, or cannot be reached. They name the object.
         RemoteFetchError: the errors of `read_arrow`.
-        OSError: those of the target's filesystem.
+        OSError: the target's disk fails.
     """
     numbers, level = None if partitions is None else list(partitions), parse_isolation(isolation, config)
     bounds = ExportBounds(topic, start, end, numbers, level, log_start, allow_lost, file_bytes * 4, config or {})

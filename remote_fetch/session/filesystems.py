@@ -8,6 +8,7 @@ from typing import Any
 
 from remote_fetch.errors import ConfigError, MissingExtra
 from remote_fetch.fetch.plugins import scheme_of
+from remote_fetch.store_errors import failure_of
 
 __all__ = ["is_object_store", "open_filesystem", "protocols_of"]
 
@@ -20,7 +21,8 @@ _OBJECT_STORES = frozenset(_EXTRAS)
 def open_filesystem(url: str, options: Mapping[str, Any], *, key: str) -> tuple[Any, str]:
     """The filesystem of a URL and the path in it. `key` names the URL in messages.
 
-    Raises ConfigError for an unknown scheme, MissingExtra if its SDK is not installed.
+    Raises ConfigError for an unknown scheme and for options that the filesystem does not take, MissingExtra if its SDK
+    is not installed, and the errors of a store if it is asked at once.
     """
     from fsspec.core import strip_protocol, url_to_fs  # noqa: PLC0415 - only where something is written
 
@@ -42,6 +44,10 @@ def open_filesystem(url: str, options: Mapping[str, Any], *, key: str) -> tuple[
         raise MissingExtra(f"{scheme}:// cannot be written to: {error}", extra=extra) from None
     except ValueError as error:
         raise ConfigError(f"{key}={scheme}://...: {error}", key=key) from None
+    except Exception as error:
+        raise failure_of(error, f"{scheme}://...") or ConfigError(
+            f"{key}={scheme}://...: no filesystem can be made of these options ({type(error).__name__})", key=key
+        ) from error
 
 
 def is_object_store(filesystem: Any) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 
 from remote_fetch.tables.commit import CommitStrategy, choose_commit, size_bytes_of
 from remote_fetch.tables.job_records import TaskRecord
+from remote_fetch.tables.target_filesystem import of_target
 
 __all__ = ["Staging"]
 
@@ -32,13 +33,13 @@ class Staging:
     """
 
     def __init__(self, filesystem: Any, job_id: str, folder: str, attempts: str, plan_key: str = "") -> None:
-        self._fs = filesystem
+        self._fs = of_target(filesystem)
         self.job_id = job_id
         self.staging = folder
         self.attempts = attempts
         self._done = posixpath.join(folder, f"done.{plan_key}" if plan_key else "done")
         self._plan_key = plan_key
-        self._commit: CommitStrategy = choose_commit(filesystem)
+        self._commit: CommitStrategy = choose_commit(self._fs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Staging, (self._fs, self.job_id, self.staging, self.attempts, self._plan_key)

@@ -20,6 +20,7 @@ from remote_fetch.errors import ConfigError
 from remote_fetch.tables.job_records import StagedFile, TaskRecord
 from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.staging import Staging
+from remote_fetch.tables.target_filesystem import of_target
 
 __all__ = ["Addition", "Table", "TableChanged", "TableFolder", "check_unsigned", "said"]
 
@@ -109,7 +110,7 @@ class TableFolder:
     """The location of a table, in an fsspec filesystem: data files of jobs, and their plans and records."""
 
     def __init__(self, filesystem: Any, root: str) -> None:
-        self._fs = filesystem
+        self._fs = of_target(filesystem)
         self._root = root.rstrip("/")
 
     def staging(self, job_id: str) -> Staging:

@@ -14,6 +14,7 @@ from uuid import uuid4
 import pyarrow.dataset as ds
 import pytest
 
+from remote_fetch.session.filesystems import open_filesystem
 from remote_fetch.spark import backfill
 from remote_fetch.tables.target import Target
 from tests.cases import of_a_change
@@ -48,10 +49,10 @@ def test_a_whole_backfill(spark: SparkSession, place: tuple[str, dict[str, Any]]
     url, made_with = place
     to = f"{url}/orders"
     done = backfill(spark, TOPIC, to=to, to_options=made_with, options=options())
-    target = Target(to, "another", made_with)
-    found = ds.dataset(target.path, filesystem=target._fs, exclude_invalid_files=True).to_table()
+    filesystem, path = open_filesystem(to, made_with, key="to")
+    found = ds.dataset(path, filesystem=filesystem, exclude_invalid_files=True).to_table()
     assert rows(found) == wanted(TOPIC)
     assert done.rows == len(found) > 0
-    assert [name.rpartition("/")[2] for name in target._fs.ls(url, detail=False)] == ["orders"]
+    assert [name.rpartition("/")[2] for name in filesystem.ls(url, detail=False)] == ["orders"]
     again = backfill(spark, TOPIC, to=to, to_options=made_with, options=options())
     assert (again.rows, again.tasks_run) == (done.rows, 0)

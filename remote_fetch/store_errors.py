@@ -1,4 +1,4 @@
-"""From the exceptions of stores and their SDKs to the errors of this package: one table for every fetcher.
+"""From the exceptions of stores and their SDKs to the errors of this package: one table for all of them.
 
 Rules of the file:
 

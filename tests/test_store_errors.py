@@ -32,7 +32,6 @@ from gcsfs.retry import ChecksumError, HttpError
 from s3fs.errors import translate_boto_error
 from yarl import URL
 
-from fetchers._failures import failure_of, is_past_the_end
 from remote_fetch.errors import (
     CorruptSegment,
     RemoteFetchError,
@@ -43,6 +42,7 @@ from remote_fetch.errors import (
     StorageTimeout,
     StorageUnavailable,
 )
+from remote_fetch.store_errors import failure_of, is_past_the_end
 from tests.cases import each_of
 
 SECRET = "s3cret"
@@ -311,7 +311,7 @@ def test_a_chain_that_bites_its_tail_ends() -> None:
 
 def test_names_of_types_are_names_of_types() -> None:
     """A misspelled row would never be found out otherwise."""
-    from fetchers._failures import _TYPES
+    from remote_fetch.store_errors import _TYPES
 
     modules = {
         "builtins": [__import__("builtins")], "aiohttp": [aiohttp], "botocore": [boto, botocore.parsers],
