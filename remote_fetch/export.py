@@ -6,6 +6,7 @@ Rules of the file: it hands the arguments on, and does nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from remote_fetch.observe import Observer, ignore
@@ -24,7 +25,7 @@ __all__ = ["export_topic"]
 def export_topic(
     topic: str,
     *,
-    to: str,
+    to: str | PathLike[str],
     format: str = "parquet",  # noqa: A002 - as Spark calls it
     start: UserBound = "earliest",
     end: UserBound = TIER,
@@ -50,8 +51,8 @@ def export_topic(
 
     Args:
         topic: A topic's name; NAME:ID if several topic ids share the name.
-        to: A directory or a URL that fsspec knows. For "parquet" it belongs to one export, and is absent or empty
-            when that begins. For "iceberg" NAMESPACE.TABLE.
+        to: A directory, as text or Path, or a URL that fsspec knows. For "parquet" it belongs to one export, and is
+            absent or empty when that begins. For "iceberg" NAMESPACE.TABLE.
         format: "parquet", "iceberg" or "delta". A table that is not there is made.
         end: As in `read_arrow`, or "tier": the end of what the tier decides, also if a broker has more.
         transform: A function from an Arrow RecordBatch to another one, or to a Table. It is called once with an empty

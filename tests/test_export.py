@@ -209,6 +209,10 @@ def test_a_transform_makes_the_columns(tmp_path: Path) -> None:
         ({"isolation": "none"}, "isolation='none'"),
         ({"end": "teir"}, "end='teir'"),
         ({"to": "s3://bucket"}, "name a directory in it"),
+        ({"to": None}, "to=None: name a directory"),
+        ({"to": ""}, "to='': name a directory"),
+        ({"to": b"lake"}, "to=b'lake': name a directory"),
+        ({"to": Path("s3://bucket/out")}, "a Path holds no URL"),
     ],
 )
 def test_wrong_arguments_leave_nothing_behind(tmp_path: Path, more: dict[str, Any], said: str) -> None:
@@ -216,6 +220,21 @@ def test_wrong_arguments_leave_nothing_behind(tmp_path: Path, more: dict[str, An
     with pytest.raises(ConfigError, match=said):
         export_topic("codecs", **{"to": str(tmp_path / "out"), "config": config(), **more})
     assert set(tmp_path.iterdir()) == before
+
+
+@each_of("below", ["", "orders", "lake/orders"])
+def test_a_file_as_the_target(tmp_path: Path, below: str) -> None:
+    (tmp_path / "a-file").write_text("")
+    with pytest.raises(ConfigError, match=rf"{tmp_path / 'a-file' / below}: there is a file of this name"):
+        export_topic("codecs", to=tmp_path / "a-file" / below, config=config())
+    assert [one.name for one in tmp_path.iterdir()] == ["a-file"]
+
+
+@each_of("format_name", ["parquet", "delta"])
+def test_a_path_as_the_target(tmp_path: Path, format_name: str) -> None:
+    done = export_topic("codecs", to=tmp_path / "out", format=format_name, config=config())
+    assert export_topic("codecs", to=str(tmp_path / "out"), format=format_name, config=config()).tasks_run == 0
+    assert done.rows == wanted("codecs").num_rows
 
 
 def test_other_arguments_for_a_target_that_is_taken(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ The public names are loaded when they are first used; PySpark only with `registe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def backfill(
     spark: SparkSession,
     topic: str,
     *,
-    to: str,
+    to: str | PathLike[str],
     options: Mapping[str, Any],
     format: str = "parquet",  # noqa: A002 - as Spark calls it
     columns: Sequence[str] | None = None,

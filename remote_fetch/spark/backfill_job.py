@@ -48,7 +48,7 @@ def run_backfill(spark: SparkSession, request: BackfillRequest) -> TableReport:
     """As `remote_fetch.spark.backfill`, without printing."""
     checked = request.check()
     if request.format in TABLES:
-        with closing(open_table(request.format, request.to, request.to_options)) as table:
+        with closing(open_table(request.format, checked.url, request.to_options)) as table:
             return run_table_job(table, _spec(spark, request, checked))
     target = Target(checked.url, checked.job_id, request.to_options)
     return run_directory_job(target, checked.url, _spec(spark, request, checked))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ from remote_fetch.decode.columns import wanted_columns
 from remote_fetch.errors import ConfigError
 from remote_fetch.spark.options import SourceOptions, parse_options
 from remote_fetch.spark.typed import plan_of, typed_schema
-from remote_fetch.tables.formats import TABLES, check_format
+from remote_fetch.tables.formats import TABLES, check_format, checked_target
 from remote_fetch.tables.parquet_files import check_compression, check_partition_by
 from remote_fetch.tables.write_task import Transform, schema_of
 from remote_fetch.typed.plan import TypedPlan
@@ -43,7 +42,7 @@ class BackfillRequest:
     """The arguments of `backfill`, whose docstring describes each field. Options may hold secrets."""
 
     topic: str
-    to: str
+    to: object
     options: Mapping[str, Any] = field(repr=False)
     format: str = "parquet"
     columns: Sequence[str] | None = None
@@ -57,6 +56,7 @@ class BackfillRequest:
     def check(self) -> CheckedRequest:
         """Check all arguments. Raises ConfigError for the first wrong one, and the errors of the transform."""
         check_format(self.format)
+        url = checked_target(self.to, self.format)
         if self.job_id is not None and self.format in TABLES:
             raise ConfigError(
                 f"job_id={self.job_id!r}: a table knows what is in it, and its jobs have no names of their own",
@@ -71,8 +71,6 @@ class BackfillRequest:
         schema = schema_of(columns, self.transform, None if typed is None else typed_schema(typed, source, columns))
         check_partition_by(schema, self.partition_by)
         fingerprint = self._fingerprint(columns, schema, typed)
-        is_path = "://" not in self.to and self.format not in TABLES
-        url = os.path.abspath(self.to) if is_path else self.to
         job_id = self._checked_id() or fingerprint
         return CheckedRequest(self, source, columns, schema, compression, fingerprint, job_id, url, typed)
 

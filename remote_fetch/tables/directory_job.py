@@ -20,6 +20,8 @@ from remote_fetch.tables.target import Target
 
 __all__ = ["run_directory_job"]
 
+_OTHER = "A target is a directory of one job: choose another"
+
 
 def run_directory_job(target: Target, url: str, spec: JobSpec) -> TableReport:
     """Bring the job into the target. Raises ConfigError for a target of another job, and the errors of the job."""
@@ -50,7 +52,12 @@ def _finished(target: Target, url: str) -> Committed | None:
 
     Raises ConfigError for a target that holds another job or other files, and for a mount point.
     """
-    done = target.committed()
+    try:
+        done = target.committed()
+    except NotADirectoryError:
+        raise ConfigError(
+            f"{url}: there is a file of this name, or of that of a directory above it", key="to", hint=_OTHER
+        ) from None
     if done is not None:
         if done.job_id != target.job_id:
             raise ConfigError(
@@ -69,7 +76,7 @@ def _finished(target: Target, url: str) -> Committed | None:
         raise ConfigError(
             f"{url} is not empty, and was not written by backfill() or export",
             key="to",
-            hint="A target belongs to one job: choose another",
+            hint=_OTHER,
         )
     if target.is_mount_point():
         raise ConfigError(

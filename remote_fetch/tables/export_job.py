@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from remote_fetch.prepare.arguments import check_topic
 from remote_fetch.prepare.subscribed import topic_name
 from remote_fetch.tables.directory_job import run_directory_job
 from remote_fetch.tables.export_plan import LOSS_HINT, ExportBounds, plan_export
-from remote_fetch.tables.formats import TABLES, check_format, open_table
+from remote_fetch.tables.formats import TABLES, check_format, checked_target, open_table
 from remote_fetch.tables.job import JobSpec
 from remote_fetch.tables.parquet_files import check_compression, check_partition_by
 from remote_fetch.tables.saved_tasks import Reading
@@ -56,7 +55,7 @@ class Destination:
     """Where an export goes. The fields are arguments of `export_topic`. Options may hold secrets."""
 
     format: str
-    to: str
+    to: object
     options: Mapping[str, Any] | None = field(default=None, repr=False)
 
 
@@ -76,13 +75,13 @@ def run_export(bounds: ExportBounds, form: TableForm, destination: Destination, 
     """As `remote_fetch.export_topic`."""
     to = destination
     check_format(to.format)
+    name = checked_target(to.to, to.format)
     check_topic(bounds.topic)
     spec = _spec(bounds, form, observer)
     if to.format in TABLES:
-        with closing(open_table(to.format, to.to, to.options)) as table:
+        with closing(open_table(to.format, name, to.options)) as table:
             return run_table_job(table, spec)
-    url = to.to if "://" in to.to else os.path.abspath(to.to)
-    return run_directory_job(Target(url, spec.fingerprint, to.options), url, spec)
+    return run_directory_job(Target(name, spec.fingerprint, to.options), name, spec)
 
 
 def _spec(bounds: ExportBounds, form: TableForm, observer: Observer) -> JobSpec:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
+
+from remote_fetch.errors import ConfigError
 from remote_fetch.spark.backfill_request import BackfillRequest
 
 REQUEST = BackfillRequest(
@@ -45,6 +49,9 @@ def test_a_job_id_of_the_callers_own() -> None:
     checked = replace(REQUEST, columns=["timestamp"], partition_by=[], job_id="mine", to="lake").check()
     assert checked.job_id == "mine" != checked.fingerprint
     assert checked.url.startswith("/")
+    assert replace(REQUEST, columns=["timestamp"], partition_by=[], to=Path("lake")).check().url == checked.url
+    with pytest.raises(ConfigError, match="to=3: name a directory"):
+        replace(REQUEST, to=3).check()
 
 
 def test_no_secret_is_shown() -> None:
