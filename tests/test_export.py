@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -240,8 +241,9 @@ def test_a_path_as_the_target(tmp_path: Path, format_name: str) -> None:
 def test_other_arguments_for_a_target_that_is_taken(tmp_path: Path) -> None:
     to = str(tmp_path / "out")
     export_topic("codecs", to=to, config=config())
-    with pytest.raises(ConfigError, match="A target belongs to one job"):
+    with pytest.raises(ConfigError, match="A target belongs to one job") as caught:
         export_topic("codecs", to=to, config=config(), columns=["offset"])
+    assert not re.search("job_id|backfill", str(caught.value))
     with pytest.raises(UnknownTopic, match="codcs"):
         export_topic("codcs", to=str(tmp_path / "other"), config=config())
 

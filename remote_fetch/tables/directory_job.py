@@ -61,10 +61,9 @@ def _finished(target: Target, url: str) -> Committed | None:
     if done is not None:
         if done.job_id != target.job_id:
             raise ConfigError(
-                f"{url} holds the backfill {done.job_id} of {done.topic}, and this one is {target.job_id}",
+                f"{url} holds the job {done.job_id} of {done.topic}, and this one is {target.job_id}",
                 key="to",
-                hint="A target belongs to one job. Choose another target, remove this one, or pass job_id=... to "
-                "resume that job",
+                hint="A target belongs to one job: choose another, or remove this one",
             )
         target.clean_up()
         return done

@@ -338,7 +338,7 @@ def test_a_target_that_is_taken(spark: SparkSession, tmp_path: Path) -> None:
         backfill(NO_SPARK, "codecs", to=str(tmp_path), options=options())
     to = str(tmp_path / "out")
     backfill(spark, "lat", to=to, options=options(), job_id="mine")
-    with pytest.raises(ConfigError, match="holds the backfill mine of lat"):
+    with pytest.raises(ConfigError, match="holds the job mine of lat"):
         backfill(NO_SPARK, "codecs", to=to, options=options())
 
 
@@ -357,7 +357,7 @@ def test_a_target_that_another_job_takes_meanwhile(tmp_path: Path, monkeypatch: 
         return run_here(spark, writer, tasks, numbers)
 
     monkeypatch.setattr(backfill_job, "_run", overtaken)
-    with pytest.raises(ConfigError, match="holds the backfill theirs of lat, and this one is mine"):
+    with pytest.raises(ConfigError, match="holds the job theirs of lat, and this one is mine"):
         backfill(NO_SPARK, "codecs", to=to, options=options(), job_id="mine", compression="zstd")
     theirs = Target(to, "theirs").committed()
     assert theirs is not None

@@ -226,7 +226,7 @@ def test_a_directory_of_another_schema(topic: TypedTopic, tmp_path: Path) -> Non
     where = {"to": str(tmp_path / "out")}
     topic.export(where)
     topic.register(SECOND)
-    with pytest.raises(ConfigError, match="holds the backfill"):
+    with pytest.raises(ConfigError, match="holds the job"):
         topic.export(where)
 
 
