@@ -207,6 +207,7 @@ def test_a_transform_makes_the_columns(tmp_path: Path) -> None:
         ({"compression": "lzo"}, "compression='lzo'"),
         ({"columns": ["offset", "nothing"]}, "unknown column 'nothing'"),
         ({"partition_by": ["nothing"]}, "partition_by names 'nothing'"),
+        ({"partition_by": "day"}, r"partition_by='day': give a list of names, such as \['day'\]"),
         ({"isolation": "none"}, "isolation='none'"),
         ({"end": "teir"}, "end='teir'"),
         ({"to": "s3://bucket"}, "name a directory in it"),

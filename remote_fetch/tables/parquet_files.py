@@ -61,6 +61,10 @@ def check_partition_by(schema: pa.Schema, partition_by: Sequence[str]) -> None:
     Possible are columns of whole numbers, strings, booleans and dates; and `day` and `hour` of `timestamp`, in UTC, if
     the schema has no columns of these names.
     """
+    if isinstance(partition_by, str):
+        raise ConfigError(
+            f"partition_by={partition_by!r}: give a list of names, such as [{partition_by!r}]", key="partition_by"
+        )
     if len(set(partition_by)) != len(partition_by):
         raise ConfigError(f"partition_by={list(partition_by)}: a column is named twice", key="partition_by")
     for name in partition_by:
