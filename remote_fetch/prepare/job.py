@@ -98,7 +98,7 @@ def plan_job(
     plans = planner.open(wanted.partitions, planned, wanted.log_starts)
     for plan in plans:
         say_end(session.observe, plan.opened, stops[plan.opened.partition.partition])
-    if len(late) == len(plans):  # usual for some of the partitions, but not for all of them
+    if late and len(late) == len(plans):  # usual for some of the partitions, but not for all of them
         text = f"start={start} is later than every record of {topic!r}: the read begins at the end"
         session.observe(Notice(text, is_warning=True))
     session.observe(planned_read(plans))

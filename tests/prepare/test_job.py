@@ -9,6 +9,7 @@ import pytest
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError, UnknownTopic
 from remote_fetch.model import IsolationLevel
+from remote_fetch.observe import Event, Notice, Observer, ignore
 from remote_fetch.plan.saved import dump_plan, load_plan
 from remote_fetch.prepare.arguments import parse_isolation
 from remote_fetch.prepare.job import plan_job
@@ -29,9 +30,9 @@ def bucket_of(partitions: int) -> Bucket:
     return bucket
 
 
-def plan(bucket: Bucket, **arguments: Any) -> tuple[PartitionPlan, ...]:
+def plan(bucket: Bucket, observer: Observer = ignore, **arguments: Any) -> tuple[PartitionPlan, ...]:
     asked = {"start": "earliest", "end": "latest", "partitions": None, "isolation": UNCOMMITTED, **arguments}
-    with Session(Config.parse({}), bucket) as session:
+    with Session(Config.parse({}), bucket, observer) as session:
         return plan_job(session, "topic", **asked)
 
 
@@ -50,7 +51,9 @@ def test_partitions() -> None:
     bucket = bucket_of(3)
     assert numbers(plan(bucket)) == [0, 1, 2]
     assert numbers(plan(bucket, partitions=[2, 0, 2])) == [0, 2]
-    assert numbers(plan(bucket, partitions=[])) == []
+    heard: list[Event] = []
+    assert numbers(plan(bucket, heard.append, partitions=[])) == []
+    assert not any(isinstance(event, Notice) and event.is_warning for event in heard)
     with pytest.raises(UnknownTopic, match="no tiered partition 3; there are 0, 1, 2"):
         plan(bucket, partitions=[1, 3])
 
