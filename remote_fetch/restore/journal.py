@@ -152,7 +152,7 @@ def _read(path: Path) -> tuple[JournalHead, dict[int, OffsetMap], int | None, in
                     given_up = _take(maps, json.loads(line), given_up)
                 end += len(line)
     except OSError as error:
-        raise ConfigError(f"--journal {path}: {file_fault(error)}", key="--journal") from None
+        raise ConfigError(f"the journal {path}: {file_fault(error)}", key="--journal") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{path} is no journal of a restore, at byte {end}: {error}", key="--journal") from None
     if head is None:

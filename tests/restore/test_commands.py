@@ -219,7 +219,7 @@ def test_records_of_others_that_the_comparison_finds(
             ("replay", "-t", "o", "--url", "/x", "--to", "h:1", "--to-topic", "t", "--max-records-per-second", "0"),
             "above 0",
         ),
-        (("offsets", "/no/such/journal"), "--journal"),
+        (("offsets", "/no/such/journal"), "the journal /no/such/journal: No such file or directory"),
     ],
 )
 def test_arguments_that_cannot_be_used(run: Run, arguments: tuple[str, ...], said: str) -> None:
