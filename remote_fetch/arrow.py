@@ -16,7 +16,7 @@ from remote_fetch.config import Config
 from remote_fetch.config_typed import with_formats
 from remote_fetch.decode.columns import schema_for, wanted_columns
 from remote_fetch.observe import Observer, ignore
-from remote_fetch.prepare.arguments import parse_isolation
+from remote_fetch.prepare.arguments import check_observer, parse_isolation
 from remote_fetch.prepare.job import plan_job
 from remote_fetch.prepare.subscribed import topic_name
 from remote_fetch.scan.scan import Scan
@@ -79,6 +79,7 @@ def read_arrow(
             after the records before them.
         CorruptSegment, StorageDenied, UndecodableValue, ...: see remote_fetch.errors. Drawing raises them too.
     """
+    check_observer(observer)
     wanted = wanted_columns(columns)
     schema_for(wanted)
     level = parse_isolation(isolation, config)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,12 @@ from remote_fetch.decode.columns import COLUMNS as ALL_COLUMNS
 from remote_fetch.decode.run_decoder import is_native
 from remote_fetch.errors import ConfigError, CorruptSegment, OffsetOutOfRange, UnknownTopic
 from remote_fetch.model import IsolationLevel, Uuid
-from remote_fetch.observe import Counters, Notice
+from remote_fetch.observe import Counters, Event, Notice
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import write_kafka_local
 from remote_fetch.testing.strategies import logs, segment_options
+from tests.cases import each_of
 from tests.scan.bucket import COLUMNS, expected_rows, plain_log, rows_of
 from tests.searches import examples
 
@@ -206,6 +208,35 @@ def test_an_observer_hears(config: dict[str, str]) -> None:
 
 class TestRefused:
     """In the call, before anything is read."""
+
+    @each_of(
+        ("observer", "said"),
+        [
+            (Counters, "observer is the class Counters"),
+            (3, "observer is 3"),
+            (None, "observer is None"),
+            (lambda: None, "observer is <function"),
+        ],
+    )
+    def test_an_observer_that_takes_no_event(
+        self, config: dict[str, str], tmp_path: Path, observer: Any, said: str
+    ) -> None:
+        brokers = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "fetch.remote.enabled": True}
+        calls: list[Callable[[], object]] = [
+            lambda: read_arrow("topic", config=config, observer=observer),
+            lambda: remote_fetch.scan_topic("topic", config=config, observer=observer),
+            lambda: remote_fetch.export_topic("topic", to=tmp_path / "out", config=config, observer=observer),
+            lambda: remote_fetch.RemoteConsumer({**brokers, **config}, observer=observer),
+        ]
+        for call in calls:
+            with pytest.raises(ConfigError, match=f"{said}.*called with one event"):
+                call()
+
+    def test_observers_of_all_kinds(self, config: dict[str, str]) -> None:
+        heard: list[Event] = []
+        for observer in (heard.append, print, Counters(), functools.partial(Counters.__call__, Counters())):
+            read_arrow("topic", config=config, observer=observer).read_all()
+        assert heard
 
     def test_an_unknown_topic(self, config: dict[str, str]) -> None:
         with pytest.raises(UnknownTopic, match="topics there: topic"):

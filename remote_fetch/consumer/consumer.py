@@ -29,6 +29,7 @@ from remote_fetch.consumer.position import storable
 from remote_fetch.consumer.remote import Gate, Remote
 from remote_fetch.consumer.settings import ENABLED, ConsumerSettings
 from remote_fetch.observe import Observer, ignore
+from remote_fetch.prepare.arguments import check_observer
 
 __all__ = ["RemoteConsumer"]
 
@@ -91,6 +92,7 @@ class RemoteConsumer(_Consumer):
             _log_ignored_keys(settings)
             super().__init__(dict(settings.librdkafka))
         else:
+            check_observer(observer)
             super().__init__(_with_statistics(settings.librdkafka, metrics))
             self._settings = settings
             try:

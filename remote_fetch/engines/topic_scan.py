@@ -26,7 +26,7 @@ from remote_fetch.errors import MissingExtra
 from remote_fetch.model import IsolationLevel
 from remote_fetch.observe import Observer, ignore
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice
-from remote_fetch.prepare.arguments import check_topic, parse_isolation, parse_numbers
+from remote_fetch.prepare.arguments import check_observer, check_topic, parse_isolation, parse_numbers
 from remote_fetch.prepare.bounds import resolve
 from remote_fetch.prepare.job import find_wanted
 from remote_fetch.prepare.planner import Planner, say_end
@@ -163,6 +163,7 @@ def scan_topic(
         UnknownSchema, RegistryDenied, RegistryUnavailable: of the schema registry, which is asked for typed columns.
     """
     check_topic(topic)
+    check_observer(observer)
     wanted = wanted_columns(columns)
     schema_for(wanted)
     numbers = parse_numbers(partitions)

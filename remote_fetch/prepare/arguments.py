@@ -8,6 +8,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from remote_fetch.prepare.bounds import Bound, parse_bound
 
 __all__ = [
     "bounds_by_partition",
+    "check_observer",
     "check_topic",
     "choose_partitions",
     "parse_isolation",
@@ -32,6 +34,19 @@ def check_topic(topic: object) -> None:
     """Raise ConfigError if this is no name of a topic. None would stand for all topics."""
     if not isinstance(topic, str) or not topic:
         raise ConfigError(f"topic={topic!r}: give a topic's name", key="topic")
+
+
+def check_observer(observer: object) -> None:
+    """Raise ConfigError if this cannot be called with one event, such as a class in place of an object of it."""
+    try:
+        inspect.signature(observer).bind(None)  # type: ignore[arg-type]
+    except TypeError:
+        given = f"the class {observer.__qualname__}" if isinstance(observer, type) else repr(observer)
+        raise ConfigError(
+            f"observer is {given}: give a function, or an object, that can be called with one event", key="observer"
+        ) from None
+    except ValueError:
+        return  # some functions that are written in C do not tell their signature
 
 
 def parse_isolation(value: object, config: object = None, option: str | None = None) -> IsolationLevel:

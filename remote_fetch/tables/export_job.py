@@ -22,7 +22,7 @@ from remote_fetch.decode.columns import wanted_columns
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import TopicIdPartition
 from remote_fetch.observe import Observer, ReadPlanned
-from remote_fetch.prepare.arguments import check_topic
+from remote_fetch.prepare.arguments import check_observer, check_topic
 from remote_fetch.prepare.subscribed import topic_name
 from remote_fetch.tables.directory_job import run_directory_job
 from remote_fetch.tables.export_plan import LOSS_HINT, ExportBounds, plan_export
@@ -77,6 +77,7 @@ def run_export(bounds: ExportBounds, form: TableForm, destination: Destination, 
     check_format(to.format)
     name = checked_target(to.to, to.format)
     check_topic(bounds.topic)
+    check_observer(observer)
     spec = _spec(bounds, form, observer)
     if to.format in TABLES:
         with closing(open_table(to.format, name, to.options)) as table:
