@@ -27,6 +27,7 @@ __all__ = ["Where"]
 
 _OPTION = "--where"
 _MAX_CHARS = 10_000
+_GRAMMAR = "Compare with ==, and give text in quotes: key == 'a' and offset >= 5"
 _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = MappingProxyType(
     {
         ast.Eq: operator.eq, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
@@ -45,8 +46,12 @@ class Where:
         try:
             self._tree = ast.parse(text.strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise _wrong(f"{text!r}: {getattr(error, 'msg', error)}") from None
+            raise _wrong(f"{text!r}: {getattr(error, 'msg', error)}", _GRAMMAR) from None
         self._filters: dict[Any, Any] = {}
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise ConfigError for names and literals that do not fit the columns of this schema."""
+        self.matching(pa.RecordBatch.from_pylist([], schema))
 
     def matching(self, batch: pa.RecordBatch) -> list[int]:
         """The numbers of the rows that match. Raises ConfigError for names and literals that do not fit the columns."""
@@ -92,7 +97,7 @@ class _Builder:
         if isinstance(op, (ast.Is, ast.IsNot)) or _is_null(left) or _is_null(right):
             return self._null(left, op, right)
         if _is_column(left) and _is_column(right):
-            one, other = self._column(left)[0], self._column(right)[0]
+            one, other = self._column(left)[0], self._column(right, _GRAMMAR)[0]
             both = one.is_null() & other.is_null() if isinstance(op, (ast.Eq, ast.NotEq)) else None
             return _decided_by(op, one, other, both)
         if _is_column(left):
@@ -120,8 +125,8 @@ class _Builder:
         inside = column.isin(values)
         return inside if len(given) == len(right.elts) else inside | column.is_null()
 
-    def _column(self, node: ast.expr) -> tuple[Any, Any]:
-        """A column or a field in it, and its type."""
+    def _column(self, node: ast.expr, hint: str | None = None) -> tuple[Any, Any]:
+        """A column or a field in it, and its type. `hint` is that of the error if there is none."""
         path: list[str] = []
         while isinstance(node, ast.Attribute):
             path.insert(0, node.attr)
@@ -134,7 +139,7 @@ class _Builder:
             names = [field.name for field in kind] if pa.types.is_struct(kind) else []
             if name not in names:
                 place = ".".join(path[:at]) or "a record"
-                raise _wrong(f"{place} has no {name!r}" + (f", but {', '.join(names)}" if names else ""))
+                raise _wrong(f"{place} has no {name!r}" + (f", but {', '.join(names)}" if names else ""), hint)
             kind = kind.field(name).type
         return pc.field(*path), kind
 
@@ -164,8 +169,11 @@ def _literal(node: ast.expr, kind: Any) -> Any:
     """A literal as a scalar of this type. Raises ConfigError."""
     try:
         value = ast.literal_eval(node)
-        if not isinstance(value, (str, bytes, int, float)):
-            raise _wrong(f"{ast.unparse(node)!r} is no text and no number")
+    except ValueError:
+        value = None
+    if not isinstance(value, (str, bytes, int, float)):
+        raise _wrong(f"{ast.unparse(node)!r} is no text and no number", _GRAMMAR)
+    try:
         if isinstance(value, str) and pa.types.is_timestamp(kind) and kind.tz is not None:
             plain: Any = pa.scalar(value).cast(pa.timestamp(kind.unit))
             return plain.cast(kind)
@@ -176,10 +184,8 @@ def _literal(node: ast.expr, kind: Any) -> Any:
     except OverflowError:
         raise _wrong(f"{ast.unparse(node)!r} cannot be compared with {kind}: it is outside its range") from None
     except (ValueError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        if isinstance(error, ConfigError):
-            raise
         raise _wrong(f"{ast.unparse(node)!r} cannot be compared with {kind}: {error}") from None
 
 
-def _wrong(text: str) -> ConfigError:
-    return ConfigError(f"{_OPTION}: {text}", key=_OPTION)
+def _wrong(text: str, hint: str | None = None) -> ConfigError:
+    return ConfigError(f"{_OPTION}: {text}", key=_OPTION, hint=hint)

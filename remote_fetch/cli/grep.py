@@ -23,6 +23,7 @@ from remote_fetch.cli.output import add_output_options, print_records, print_rep
 from remote_fetch.cli.printer import ROW_COLUMNS
 from remote_fetch.cli.progress import Progress
 from remote_fetch.cli.typed import TypedRows, typed_config, typed_rows
+from remote_fetch.decode.columns import schema_for
 from remote_fetch.errors import ConfigError
 from remote_fetch.prepare.subscribed import topic_name
 from remote_fetch.scan.scan import Scan
@@ -104,13 +105,15 @@ def _run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     found, columns = 0, ROW_COLUMNS if where is None else _WHERE_COLUMNS
     config = typed_config(arguments, config_from(arguments))
+    typed = typed_rows(config, topics_from(arguments), columns)
+    if where is not None:
+        where.check(schema_for(columns) if typed is None else typed.columns.schema)
     with (
         Progress(enabled=not (arguments.quiet or sys.stdout.isatty()), waits=not arguments.quiet) as progress,
         Session.open(config, progress) as session,
     ):
         prices = open_prices(session.config.settings)
         try:
-            typed = typed_rows(config, topics_from(arguments), columns)
             batches = _matching(arguments, conditions, session, columns)
             if where is not None:
                 batches = _filtered(batches, where, typed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -111,8 +112,12 @@ def test_a_number_above_those_of_int64() -> None:
         ("offset in []", "is no list"),
         ("offset is 5", "compares with None alone"),
         ("__import__('os').system('x')", "is no condition"),
-        ("offset == len(key)", "cannot be compared"),
-        ("(lambda: 1)() > offset", "cannot be compared"),
+        ("offset == len(key)", "is no text and no number"),
+        ("(lambda: 1)() > offset", "is no text and no number"),
+        ("key == user-3", "'user - 3' is no text and no number. Compare with ==, and give text in quotes: key == 'a'"),
+        ("key == user", "a record has no 'user', but offset, key, timestamp, value. Compare with ==, and give text in"),
+        ("key = 'a'", "Compare with ==, and give text in quotes"),
+        ("offset == None2.x", "a record has no 'None2'"),
         ("key[0] == 'a'", "is no column"),
         ("offset + 1 > 5", "is no column"),
         ("[offset] == 5", "is no column"),
@@ -127,3 +132,5 @@ def test_a_text_that_is_none(text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=r"^--where: ") as raised:
         Where(text).matching(BATCH)
     assert said in str(raised.value)
+    with pytest.raises(ConfigError, match=re.escape(str(raised.value))):
+        Where(text).check(BATCH.schema)

@@ -108,3 +108,5 @@ def test_a_condition_that_does_not_fit(run: Run, bucket: str) -> None:
     outcome = run("grep", "-t", "shop", "--url", bucket, "-q", "--where", "size > 5")
     assert (outcome.code, outcome.stdout) == (1, b"")
     assert "--where: a record has no 'size'" in outcome.stderr
+    loud = run("grep", "-t", "shop", "--url", bucket, "--where", "size > 5")
+    assert loud.stderr == outcome.stderr, "nothing is read, and there is no report"
