@@ -36,7 +36,7 @@ from remote_fetch.fetch.inventory import ObjectInventory
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.locate.replay import Replay
 from remote_fetch.locate.timeline_builder import TimelineBuilder
-from remote_fetch.locate.topics import split_topic
+from remote_fetch.locate.topics import nearest_hint, split_topic
 from remote_fetch.model import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -121,6 +121,7 @@ class Audit:
         self._next_offsets: dict[int, int] = {}
         self._has_gap = False
         self._topics: dict[str, Uuid | None] = {}
+        self._names: set[str] = set()
         self._asked = 0
         self.totals: tuple[TopicTotals, ...] = ()
         self.changed = 0
@@ -137,7 +138,9 @@ class Audit:
             self._read_metadata()
             if self._options.topic is not None and self._book.is_empty():
                 raise UnknownTopic(
-                    "neither the metadata topic nor the storage has something of it", topic=self._options.topic
+                    "neither the metadata topic nor the storage has something of it",
+                    topic=self._options.topic,
+                    hint=nearest_hint(self._topic[0] or "", self._names),
                 )
             yield from self._judged_lives()
             self.totals = tuple(self._book.totals())
@@ -180,6 +183,7 @@ class Audit:
 
     def _is_wanted(self, partition: TopicIdPartition) -> bool:
         name, topic_id = self._topic
+        self._names.add(partition.topic)
         return name in (None, partition.topic) and topic_id in (None, partition.topic_id)
 
     # ------------------------------------------------------------------------------------------------------- judgement

@@ -24,6 +24,7 @@ from remote_fetch.cli.options import about, add_common_options, add_json_option,
 from remote_fetch.errors import ConfigError, CorruptSegment, RemoteFetchError, UnknownTopic
 from remote_fetch.hosts import shown_url
 from remote_fetch.model import OBJECT_KINDS, IndexType, IsolationLevel, RemoteLogSegmentMetadata, TopicIdPartition
+from remote_fetch.prepare.arguments import choose_partitions
 from remote_fetch.prepare.segment_bytes import index_bytes, object_segment, segment_bytes
 from remote_fetch.prepare.segment_files import object_of
 from remote_fetch.session.session import Session
@@ -245,9 +246,7 @@ def _dump_segment(session: Session, log_dump: LogDump, file: str, segment: Remot
 
 def _segments(session: Session, topic: str, number: int, offsets: Sequence[int]) -> Iterator[RemoteLogSegmentMetadata]:
     """The segments that hold the offsets, each once. After an election several may hold the same offset."""
-    chosen = [one for one in session.locator.partitions(topic, [number]) if one.partition == number]
-    if not chosen:
-        raise UnknownTopic("no segments of this partition in the remote storage", topic=topic, partition=number)
+    chosen = choose_partitions(session.locator.partitions(topic, [number]), topic, [number])
     found: dict[RemoteLogSegmentMetadata, None] = {}
     for offset in offsets:
         holding = [one for partition in chosen for one in _holding(session, partition, offset)]

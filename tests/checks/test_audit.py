@@ -528,6 +528,8 @@ def test_one_topic_alone(sound: AuditedTier) -> None:
     for unknown in ("shoes", f"{TOPIC}:{sound.topic_ids['codecs']}"):
         with pytest.raises(UnknownTopic, match="neither the metadata topic nor the storage"):
             sound.audit(topic=unknown)
+    with pytest.raises(UnknownTopic, match="The nearest name is 'codecs'"):
+        sound.audit(topic="codcs")
 
 
 class TestWhileBrokersWrite:

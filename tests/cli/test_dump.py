@@ -142,7 +142,7 @@ def test_one_kind_of_a_named_segment(run: Run, bucket: str) -> None:
         (("-t", "shop", "x.log"), "give objects, or -t"),
         (("-t", "shop", "-p", "0"), "give -p PARTITION and -o OFFSET"),
         (("-t", "shop", "-p", "0", "-o", "900"), "no segment holds this offset"),
-        (("-t", "shop", "-p", "9", "-o", "0"), "no segments of this partition"),
+        (("-t", "shop", "-p", "9", "-o", "0"), "topic 'shop' has no tiered partition 9; there are 0, 1"),
         (("x.log",), "--url goes with -t"),
     ],
 )
