@@ -120,7 +120,10 @@ class _GcsStore(CloudStore):
     async def _refused(self, answer: Any) -> None:
         """Raise RefusedError unless the answer has data."""
         if answer.status >= 300:
-            text = await answer.content.read(_ERROR_BYTES)
+            try:
+                text = await answer.content.readexactly(_ERROR_BYTES)
+            except asyncio.IncompleteReadError as error:  # the text is shorter
+                text = error.partial
             raise RefusedError(answer.status, _code_of(answer.status, text, self._is_emulator()))
 
     def _ask(self, url: str, headers: Mapping[str, str], params: Mapping[str, str]) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -343,6 +344,31 @@ def test_a_missing_object(code: str | None, is_absent: bool) -> None:
 )
 def test_what_a_refusal_of_gcs_says(status: int, text: bytes, is_emulator: bool, code: str | None) -> None:
     assert gcs._code_of(status, text, is_emulator) == code
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "code"),
+    [(404, b"No such object: tier/a.log", "NoSuchKey"), (403, b'{"reason": "rateLimitExceeded"}', "SlowDown")],
+)
+def test_a_refusal_of_gcs_in_pieces(status: int, text: bytes, code: str) -> None:
+    """The words of the store may be in any piece of the text."""
+    store = gcs.GcsFetcher.store_type(SimpleNamespace(base="https://gcs", loop=get_loop(), credentials=None), "b", 5)
+    store._filesystem.credentials = SimpleNamespace(credentials=None)
+
+    async def refused() -> str | None:
+        content = asyncio.StreamReader()
+        answer = SimpleNamespace(status=status, content=content)
+        asked = asyncio.create_task(store._refused(answer))
+        for piece in (text[:5], text[5:20], text[20:]):
+            content.feed_data(piece)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        content.feed_eof()
+        with pytest.raises(RefusedError) as caught:
+            await asked
+        return caught.value.error_code
+
+    assert asyncio.run(refused()) == code
 
 
 def test_closing_what_cannot_be_closed_does_no_harm() -> None:
