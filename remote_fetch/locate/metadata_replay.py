@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -318,7 +319,8 @@ class MetadataTopic:
             if known in (epoch, NO_EPOCH) or replay.confirmed.get(number) == epoch:
                 continue
             partition = TopicIdPartition(_ANY_ID, self.name, number)
-            if not self._cluster.still_holds(partition, known, replay.read_to[number]):
+            compare = partial(self._cluster.still_holds, partition, known, replay.read_to[number])
+            if not self._patiently(compare):
                 return False
             replay.confirmed[number] = epoch
         return True

@@ -84,8 +84,9 @@ class Message:
 class Topics:
     """A cluster with one data topic and a metadata topic, and its consumer: both ports that the locator sees.
 
-    The first questions about ends are answered by the errors `passing`. `settings` are the metadata topic's, None: they
-    may not be asked for. `epoch_ends` has the end of each leader epoch that an election has cut off.
+    The first questions about ends are answered by the errors `passing`, the first comparisons with a new leader by
+    `electing`. `settings` are the metadata topic's, None: they may not be asked for. `epoch_ends` has the end of each
+    leader epoch that an election has cut off.
     `logs` are the metadata partitions, from the log start in `starts` on; None stands for a record that was compacted
     away. `news` is handed out before any record; with `is_mute` there is nothing but that.
     """
@@ -101,6 +102,7 @@ class Topics:
     assignments: list[list[int]] = field(default_factory=list)
     described: list[str] = field(default_factory=list)
     passing: list[int] = field(default_factory=list)
+    electing: list[int] = field(default_factory=list)
     asked: list[list[int]] = field(default_factory=list)
     answered_s: float = 0.0
     name: str = METADATA_TOPIC
@@ -151,6 +153,8 @@ class Topics:
 
     def still_holds(self, partition: TopicIdPartition, leader_epoch: int, end_offset: int) -> bool:
         assert partition.topic == self.name
+        if self.electing:
+            raise KafkaException(KafkaError(self.electing.pop(0)))
         self.compared.append(partition.partition)
         return end_offset <= self.epoch_ends.get(leader_epoch, end_offset)
 

@@ -306,6 +306,19 @@ def test_a_reader_asks_each_new_leader_once() -> None:
     assert starts(reader) == [0, 10]
 
 
+def test_an_election_during_the_comparison_is_waited_for() -> None:
+    topics = written()
+    reader = MetadataTopic(cast(Cluster, topics), timeout_ms=10_000, now_ms=Clock())
+    reader.read_for([PARTITION])
+    topics.epoch = 5
+    topics.electing = [KafkaError._UNKNOWN_PARTITION, KafkaError.LEADER_NOT_AVAILABLE]
+    reader.read_for([PARTITION])
+    assert topics.compared == [NUMBER]
+    topics.epoch, topics.electing = 6, [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+    with pytest.raises(KafkaException):
+        reader.read_for([PARTITION])
+
+
 def test_a_new_leader_that_has_the_log_is_gone_on_with() -> None:
     topics, clock = written(), Clock()
     files = saved_by(topics, clock)
