@@ -77,6 +77,10 @@ class Awaited:
         """Wait for the bytes. Raises the fetcher's error, StorageTimeout, or Cancelled."""
         return self._call.wait(self._timeout_ms)
 
+    def cancel(self) -> None:
+        """Give up a range that is not done: calling the object raises Cancelled. No GET is made that has not begun."""
+        self._call.cancel()
+
     @property
     def is_done(self) -> bool:
         """Whether calling the object returns at once."""
@@ -129,7 +133,8 @@ class RangeReader:
         - `one_first`: the first range may be enough. Further GETs start when the caller asks for the second range.
         - The waiting object raises the fetcher's error, StorageTimeout, or Cancelled after `close`. So errors come in
           order too.
-        - A generator that is closed cancels the requests that it has not yielded.
+        - A generator that is closed cancels the requests that it has not yielded. The caller cancels those that it got
+          and does not wait for.
         """
         pending: deque[tuple[RangeRequest, Call[memoryview]]] = deque()
         source = iter(requests)

@@ -173,24 +173,27 @@ class Scan:
         current = self._reader_of(work)
         try:
             for request, wait in stream:
-                while at < request.tag:
-                    yield from self._finish(work, current)
-                    at, work = at + 1, works[at + 1]
-                    current = self._reader_of(work)
-                self._skip_deleted(work, current)
-                if not wait.is_done and not work.ended:
-                    yield from self._observed(current.drain(), work.partition)
-                    work.ended = current.done
-                if not (current.done or work.ended):
-                    data = yield from self._arrived(wait, current, work)
-                    self._recovery.handle_late_start(request, data, work)
-                    yield from self._observed(current.feed(data), work.partition)
-                    if first_bytes is not None:  # the next GET starts only if these rows are not enough
+                try:
+                    while at < request.tag:
+                        yield from self._finish(work, current)
+                        at, work = at + 1, works[at + 1]
+                        current = self._reader_of(work)
+                    self._skip_deleted(work, current)
+                    if not wait.is_done and not work.ended:
                         yield from self._observed(current.drain(), work.partition)
-                        yield from self._flush(work.partition)
-                    work.ended = current.done
-                    if len(data) < request.size_bytes:
-                        work.ended = True  # `_finish` checks whether the segment may end here
+                        work.ended = current.done
+                    if not (current.done or work.ended):
+                        data = yield from self._arrived(wait, current, work)
+                        self._recovery.handle_late_start(request, data, work)
+                        yield from self._observed(current.feed(data), work.partition)
+                        if first_bytes is not None:  # the next GET starts only if these rows are not enough
+                            yield from self._observed(current.drain(), work.partition)
+                            yield from self._flush(work.partition)
+                        work.ended = current.done
+                        if len(data) < request.size_bytes:
+                            work.ended = True  # `_finish` checks whether the segment may end here
+                finally:
+                    wait.cancel()  # if nothing has waited for it, as after a seek
             yield from self._finish(work, current)
             for work in works[at + 1 :]:
                 current = self._reader_of(work)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.config import Config
-from remote_fetch.errors import CorruptSegment, ErrorKind, SegmentNotFound, Unlocatable
-from remote_fetch.model import IndexType, IsolationLevel
+from remote_fetch.errors import Cancelled, CorruptSegment, ErrorKind, SegmentNotFound, Unlocatable
+from remote_fetch.fetch.readahead import Awaited, RangeReader, RangeRequest
+from remote_fetch.model import IndexType, IsolationLevel, RemoteLogSegmentMetadata
 from remote_fetch.observe import RecordsRead
 from remote_fetch.plan.cost import estimate
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice
@@ -362,6 +364,30 @@ class TestFaults:
         assert outcome.error is not None or len(outcome.rows) in (40, 45, 50, 55, 60)
 
 
+class HangingBucket(Bucket):
+    """Once `hangs` is set, ranges of partition 1 come only when `goes_on` is set."""
+
+    def __init__(self, segments: Iterable[BuiltSegment]) -> None:
+        super().__init__(segments)
+        self.hangs, self.goes_on = False, threading.Event()
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
+    ) -> memoryview:
+        """As the bucket's own."""
+        if self.hangs and metadata.topic_id_partition.partition == 1:
+            self.goes_on.wait(20)
+        return super().fetch_log_segment(metadata, start_position, end_position)
+
+
+def two_logs() -> Iterator[LogBuilder]:
+    for number in range(2):
+        log = LogBuilder(partition=number)
+        log.append_batch([Record(0, value=b"p%d" % number)])
+        log.roll()
+        yield log
+
+
 class TestScan:
     def test_partitions_one_after_the_other(self) -> None:
         logs_ = [LogBuilder(partition=number) for number in range(3)]
@@ -434,6 +460,33 @@ class TestScan:
         while threading.active_count() > before and time.monotonic() < deadline:
             time.sleep(0.01)
         assert threading.active_count() == before
+
+    def test_a_scan_given_up_cancels_the_range_that_it_has_not_waited_for(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It gives the rows that it has while the next range is under way, and may be closed there, as by a seek."""
+        bucket = HangingBucket(segment for log in two_logs() for segment in log.segments())
+        taken: list[Awaited] = []
+        read_ahead = RangeReader.read_ahead
+
+        def noted(*args: Any, **kwargs: Any) -> Iterator[tuple[RangeRequest, Awaited]]:
+            for request, wait in read_ahead(*args, **kwargs):
+                taken.append(wait)
+                yield request, wait
+
+        monkeypatch.setattr(RangeReader, "read_ahead", noted)
+        with Session(Config.parse({}), bucket) as session:
+            plans = plan_job(
+                session, "topic", start="earliest", end="latest", partitions=None, isolation=UNCOMMITTED, log_start=0
+            )
+            bucket.hangs = True
+            rows = Scan(session, plans, COLUMNS).batches()
+            assert next(rows).num_rows == 1
+            rows.close()  # type: ignore[attr-defined]
+            with pytest.raises(Cancelled):
+                taken[1]()
+            bucket.goes_on.set()
+        assert len(taken) == 2
 
     def test_a_segment_of_no_bytes(self, tmp_path: Path) -> None:
         """All that it held was taken out: the next segment begins where it says that it ends."""
