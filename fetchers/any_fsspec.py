@@ -4,7 +4,8 @@ Rules of the file:
 
 - Nothing here is for one store, except for hints about what is not installed.
 - Libraries have exceptions of their own for what can happen to a connection (paramiko's SSHException), and no table has
-  them all. One that is in no table is a failure of the store. One of Python's own is a mistake, and is passed on.
+  them all. One that is in no table is a failure of the store, also one of a module of the standard library. One of
+  Python's builtins (TypeError) is a mistake, and is passed on.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class FsspecFetcher(ComposedFetcher):
 
 
 def _of_library(name: str, call: Callable[[], T]) -> T:
-    """The result of a call. Raises StorageUnavailable about the object `name` for an exception of a library."""
+    """The result of a call. Raises StorageUnavailable about the object `name` for an exception of a module."""
     try:
         return call()
     except RemoteFetchError:

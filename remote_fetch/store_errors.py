@@ -104,6 +104,9 @@ _CERTIFICATE = _Failure(
     "the store's certificate is not accepted",
     "Check the host in remote.storage.url, the certificate and its authority (CA), and this machine's clock",
 )
+_HOST_KEY = _Failure(
+    StorageDenied, "the server's host key is not the known one", "Check the host in remote.storage.url and known_hosts"
+)
 _BROKEN = _Failure(StorageUnavailable, "the store could not be reached, or broke off")
 _DAMAGED = _Failure(
     StorageUnavailable,
@@ -151,6 +154,9 @@ _CODES: Mapping[str, _Failure] = {
     "BlobBeingRehydrated": _ARCHIVED,
     "ServerBusy": _THROTTLED,
     "OperationTimedOut": _BROKEN,
+    # FTP, RFC 959, 4.2
+    "FTP 530": _NOBODY,
+    "FTP 532": _NOBODY,
 }
 """By the store's own code: what a status alone leaves open."""
 
@@ -204,6 +210,15 @@ _TYPES: Mapping[str, _Failure] = {
     "google.RefreshError": _NOBODY,
     "google.TransportError": _BROKEN,
     "gcsfs.ChecksumError": _BROKEN,
+    "paramiko.AuthenticationException": _NOBODY,
+    "paramiko.BadHostKeyException": _HOST_KEY,
+    "asyncssh.PermissionDenied": _NOBODY,
+    "asyncssh.HostKeyNotVerifiable": _HOST_KEY,
+    "smbprotocol.SMBAuthenticationError": _NOBODY,
+    "smbprotocol.LogonFailure": _NOBODY,
+    "smbprotocol.WrongPassword": _NOBODY,
+    "smbprotocol.PasswordExpired": _EXPIRED,
+    "smbprotocol.AccessDenied": _DENIED,
     "requests.ConnectTimeout": _CONNECT_TIMEOUT,
     "requests.Timeout": _TIMEOUT,
     "urllib3.ConnectTimeoutError": _CONNECT_TIMEOUT,
@@ -284,10 +299,15 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _by_code(error: BaseException) -> _Failure | None:
-    for code in (_part(error, "response", "Error", "Code"), getattr(error, "error_code", None)):
+    for code in (_part(error, "response", "Error", "Code"), getattr(error, "error_code", None), _ftp_code(error)):
         if isinstance(code, str) and code in _CODES:
             return _CODES[code]
     return None
+
+
+def _ftp_code(error: BaseException) -> str | None:
+    """The code that ftplib's text begins with, by its name in the table."""
+    return f"FTP {str(error)[:3]}" if type(error).__module__ == "ftplib" else None
 
 
 def _by_redirects(error: BaseException) -> _Failure | None:

@@ -9,6 +9,7 @@ Rules of the file:
 from __future__ import annotations
 
 import errno
+import ftplib
 import http.client
 import re
 import socket
@@ -96,6 +97,14 @@ def connection_key() -> Any:
     return aiohttp.client_reqrep.ConnectionKey("h", 443, True, True, None, None, None)
 
 
+def of_library(module: str, *names: str) -> Exception:
+    """An exception of a class of the first name, which inherits from those of the others."""
+    kind: type[Exception] = Exception
+    for name in reversed(names):
+        kind = type(name, (kind,), {"__module__": f"{module}.exceptions"})
+    return kind(SECRET)
+
+
 ERRORS: list[tuple[Exception, type[RemoteFetchError]]] = [
     (of_s3("NoSuchKey", 404), SegmentNotFound),
     (of_s3("404", 404), SegmentNotFound),
@@ -171,6 +180,11 @@ ERRORS: list[tuple[Exception, type[RemoteFetchError]]] = [
     (urllib.NewConnectionError(None, SECRET), StorageUnavailable),  # type: ignore[arg-type]
     (http.client.IncompleteRead(b"", 5), StorageUnavailable),
     (zlib.error(SECRET), StorageUnavailable),
+    (ftplib.error_perm(f"530 Login incorrect: {SECRET}"), StorageDenied),
+    (of_library("paramiko", "BadAuthenticationType", "AuthenticationException"), StorageDenied),
+    (of_library("paramiko", "BadHostKeyException"), StorageDenied),
+    (of_library("asyncssh", "PermissionDenied"), StorageDenied),
+    (of_library("smbprotocol", "LogonFailure"), StorageDenied),
     (FSTimeoutError(), StorageTimeout),
     (TimeoutError(), StorageTimeout),
     (caused(OSError("wrapped"), of_aiohttp(404)), SegmentNotFound),
@@ -298,7 +312,9 @@ def test_an_error_of_ours_stays_what_it_is() -> None:
     assert error.object_name == "x"
 
 
-@pytest.mark.parametrize("error", [KeyError("x"), ZeroDivisionError(), RuntimeError("a mistake")])
+@pytest.mark.parametrize(
+    "error", [KeyError("x"), ZeroDivisionError(), RuntimeError("a mistake"), ftplib.error_perm("550 none")]
+)
 def test_a_mistake_is_no_failure_of_the_store(error: Exception) -> None:
     assert failure_of(error, "x") is None
 
@@ -307,6 +323,15 @@ def test_a_chain_that_bites_its_tail_ends() -> None:
     error = RuntimeError("a")
     error.__cause__ = error
     assert failure_of(error, "x") is None
+
+
+NOT_INSTALLED = {
+    "paramiko.AuthenticationException", "paramiko.BadHostKeyException",
+    "asyncssh.PermissionDenied", "asyncssh.HostKeyNotVerifiable",
+    "smbprotocol.SMBAuthenticationError", "smbprotocol.LogonFailure", "smbprotocol.WrongPassword",
+    "smbprotocol.PasswordExpired", "smbprotocol.AccessDenied",
+}  # fmt: skip
+"""Names of libraries that the tests do not have, as their sources spell them."""
 
 
 def test_names_of_types_are_names_of_types() -> None:
@@ -318,7 +343,8 @@ def test_names_of_types_are_names_of_types() -> None:
         "azure": [azure], "google": [google], "gcsfs": [__import__("gcsfs.retry", fromlist=["x"])],
         "requests": [requests], "urllib3": [urllib], "http": [http.client], "zlib": [zlib],
     }  # fmt: skip
-    for name in _TYPES:
+    assert _TYPES.keys() >= NOT_INSTALLED
+    for name in _TYPES.keys() - NOT_INSTALLED:
         assert re.fullmatch(r"\w+\.\w+", name)
         module, _, kind = name.partition(".")
         assert any(isinstance(getattr(found, kind, None), type) for found in modules[module]), name
