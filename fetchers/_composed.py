@@ -37,7 +37,7 @@ from remote_fetch.fetch.spi import (
     SizedStore,
     StoredSizer,
 )
-from remote_fetch.hosts import shown_url
+from remote_fetch.hosts import is_path, shown_url
 from remote_fetch.model import (
     Buffer,
     IndexType,
@@ -254,11 +254,12 @@ class ComposedFetcher:
         """As `StorageSurveyor.survey`."""
         layout, store = self._opened()
         url = self._configs[_URL]
-        base = url.partition("?")[0] if "://" in url else self.root_of(url)
+        whole = url if is_path(url) else url.partition("?")[0]
+        base = whole if "://" in url else self.root_of(url)
         if not isinstance(store, FsspecStore):
             return Survey(shown_url(base))
         name = self._layout_name()
-        return surveyed(store, url if "://" not in url else base, base, name, {name: layout, **_other_layouts(name)})
+        return surveyed(store, whole, base, name, {name: layout, **_other_layouts(name)})
 
     def _layout_name(self) -> str:
         return self._configs.get("remote.storage.layout") or self.default_layout

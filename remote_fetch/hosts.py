@@ -1,4 +1,4 @@
-"""Hosts and URLs: whether a host is this machine, and how a URL is shown without its secrets.
+"""Hosts and URLs: whether one is of this machine, and how a URL is shown without its secrets.
 
 Rules of the file: pure. No name is looked up.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 
-__all__ = ["is_loopback", "shown_url"]
+__all__ = ["is_loopback", "is_path", "shown_url"]
 
 _CONTAINERS = frozenset({"abfs", "abfss", "wasb", "wasbs"})
 """Schemes whose URLs have a container where others have the user: `abfs://container@account.dfs.core.windows.net`."""
@@ -25,6 +25,11 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def is_path(url: str) -> bool:
+    """Whether a URL is a path, `/folder`, `file:///folder` or a relative one. A question mark in it begins no query."""
+    return url.startswith(("/", "file:///")) or "://" not in url
 
 
 def shown_url(url: str) -> str:

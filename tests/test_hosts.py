@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from remote_fetch.hosts import is_loopback, shown_url
+import pytest
+
+from remote_fetch.hosts import is_loopback, is_path, shown_url
 from tests.cases import each_of
 
 CASES = {
@@ -48,3 +50,14 @@ URLS = {
 @each_of("url", URLS, ids=str)
 def test_a_url_is_shown_with_port_and_container_and_without_secrets(url: str) -> None:
     assert shown_url(url) == URLS[url]
+
+
+@pytest.mark.parametrize(
+    ("url", "is_one"),
+    [
+        ("/mnt/a?b", True), ("/mnt/a://b", True), ("file:///mnt/a", True), ("orders/7.log", True),
+        ("file://host/a", False), ("s3://b/a", False),
+    ],
+)  # fmt: skip
+def test_a_path_is_no_url_of_a_server(url: str, is_one: bool) -> None:
+    assert is_path(url) is is_one

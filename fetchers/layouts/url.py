@@ -24,7 +24,7 @@ from fetchers.layouts.naming import SUFFIXES, checked_names, read_bounded_index
 from fetchers.layouts.options import layout_options
 from remote_fetch.errors import RemoteFetchError, UnsupportedFormat
 from remote_fetch.fetch.spi import ObjectStore, SizedStore, SizedUrlStore, UrlStore
-from remote_fetch.hosts import shown_url
+from remote_fetch.hosts import is_path, shown_url
 from remote_fetch.model import OBJECT_KINDS, Buffer, IndexType, RemoteLogSegmentMetadata
 
 __all__ = ["Locations", "UrlLayout", "parse_locations"]
@@ -60,11 +60,11 @@ class UrlLayout:
 
     def read_segment(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> Buffer:
         """As `Layout.read_segment`. Raises UnsupportedFormat where the metadata has no location."""
-        return self._get(store, _log_of(metadata), start, end)
+        return self._get(store, self._log_of(metadata), start, end)
 
     def segment_size(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata) -> int | None:
         """As `SizedLayout.segment_size`: the object is the segment. Raises UnsupportedFormat as `read_segment`."""
-        place = self._place(store, _log_of(metadata))
+        place = self._place(store, self._log_of(metadata))
         if place.is_signed and isinstance(place.store, SizedUrlStore):
             return _unsigned(place, place.store.url_size)
         if not place.is_signed and isinstance(place.store, SizedStore):
@@ -75,7 +75,7 @@ class UrlLayout:
         self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, index_type: IndexType
     ) -> Buffer | None:
         """As `Layout.read_index`. Raises UnsupportedFormat for transactions whose index may be anywhere."""
-        locations = parse_locations(metadata.custom_metadata)
+        locations = parse_locations(metadata.custom_metadata, self._has_query)
         if index_type.value not in locations:
             if index_type is IndexType.TRANSACTION and not metadata.txn_index_empty:
                 raise UnsupportedFormat(
@@ -101,10 +101,10 @@ class UrlLayout:
         Raises UnsupportedFormat for any other location: custom metadata may name every object of the storage.
         """
         names: dict[str, str] = {}
-        for kind, location in parse_locations(metadata.custom_metadata).items():
+        for kind, location in parse_locations(metadata.custom_metadata, self._has_query).items():
             if location is None:
                 continue
-            if "?" in location:
+            if self._has_query(location):
                 raise UnsupportedFormat(
                     f"the location {kind!r} in the custom metadata has a query: it is signed already",
                     object_name=shown_url(location),
@@ -119,9 +119,10 @@ class UrlLayout:
 
     def _place(self, store: ObjectStore, location: str) -> _Place:
         """The object that a location names. Raises UnsupportedFormat for a location that is not to be followed."""
-        root, chosen = self._chosen(store, _without_file(location))
-        is_local = "://" not in root
-        path, question_mark, _ = (location, "", "") if is_local else location.partition("?")
+        root = self._root_of(location)
+        chosen = store if root == self._root else self._roots[root]
+        has_query = self._has_query(location)
+        path = location.partition("?")[0] if has_query else location
         name = _without_file(path).removeprefix(root)
         if _leads_elsewhere(name):
             raise UnsupportedFormat(
@@ -129,8 +130,8 @@ class UrlLayout:
                 object_name=shown_url(path),
                 hint="If that store is yours, add the URL of its folder to remote.storage.roots",
             )
-        if not question_mark:
-            return _Place(chosen, name, location, is_local=is_local)
+        if not has_query:
+            return _Place(chosen, name, location, is_local=self._is_local(location))
         if isinstance(chosen, UrlStore) and path.startswith(root):
             # The URL was signed with its spaces sent so.
             return _Place(chosen, location.replace(" ", "%20"), location, is_signed=True)
@@ -149,11 +150,26 @@ class UrlLayout:
             )
         return name
 
-    def _chosen(self, store: ObjectStore, path: str) -> tuple[str, ObjectStore]:
-        """The longest root that a path lies below, and its store. Other paths are relative to `remote.storage.url`."""
-        roots = {**self._roots, self._root: store}
-        root = max((known for known in roots if path.startswith(known)), key=len, default=self._root)
-        return root, roots[root]
+    def _root_of(self, location: str) -> str:
+        """The longest root that a location lies below. Other locations are relative to `remote.storage.url`."""
+        path = _without_file(location)
+        return max(
+            (known for known in (*self._roots, self._root) if path.startswith(known)), key=len, default=self._root
+        )
+
+    def _is_local(self, location: str) -> bool:
+        """Whether a location is a path of this machine: a path, below a root that is one."""
+        return is_path(location) and is_path(self._root_of(location))
+
+    def _has_query(self, location: str) -> bool:
+        """Whether a location has a query, which may be a signature. A path of this machine has none."""
+        return "?" in location and not self._is_local(location)
+
+    def _log_of(self, metadata: RemoteLogSegmentMetadata) -> str:
+        location = parse_locations(metadata.custom_metadata, self._has_query).get(_LOG)
+        if location is None:
+            raise UnsupportedFormat("the custom metadata does not say where the log is")
+        return location
 
 
 class _Place(NamedTuple):
@@ -176,19 +192,12 @@ def _leads_elsewhere(name: str) -> bool:
 
 def _folder(url: str) -> str:
     """A root as the beginning of the locations below it. The slash at its end keeps out names that go on."""
-    return _without_file(url.partition("?")[0] if "://" in url else url).rstrip("/") + "/"
+    return _without_file(url if is_path(url) else url.partition("?")[0]).rstrip("/") + "/"
 
 
 def _without_file(path: str) -> str:
     """`file:///folder` and `/folder` are the same place."""
     return path.removeprefix("file://") if path.startswith("file:///") else path
-
-
-def _log_of(metadata: RemoteLogSegmentMetadata) -> str:
-    location = parse_locations(metadata.custom_metadata).get(_LOG)
-    if location is None:
-        raise UnsupportedFormat("the custom metadata does not say where the log is")
-    return location
 
 
 def _unsigned(place: _Place, ask: Callable[[str], T]) -> T:
@@ -202,8 +211,11 @@ def _unsigned(place: _Place, ask: Callable[[str], T]) -> T:
         raise hidden(error, place.location) from None
 
 
-def parse_locations(custom_metadata: bytes | None) -> Locations:
-    """The locations of a segment's files, from its custom metadata. Raises UnsupportedFormat."""
+def parse_locations(custom_metadata: bytes | None, has_query: Callable[[str], bool]) -> Locations:
+    """The locations of a segment's files, from its custom metadata. Raises UnsupportedFormat.
+
+    `has_query` tells whether a location has a query.
+    """
     if not custom_metadata:
         raise UnsupportedFormat("the segment has no custom metadata, where the layout 'url' looks for its location")
     if len(custom_metadata) > _MAX_METADATA_BYTES:
@@ -214,7 +226,7 @@ def parse_locations(custom_metadata: bytes | None) -> Locations:
     except (ValueError, RecursionError):
         raise UnsupportedFormat("the custom metadata is neither a location nor a JSON object of locations") from None
     if isinstance(document, str):
-        return _beside(document)
+        return _beside(document, has_query)
     found = Locations((name, document[name]) for name in OBJECT_KINDS if name in document)
     for name, value in found.items():
         if not isinstance(value, str | None):
@@ -224,11 +236,11 @@ def parse_locations(custom_metadata: bytes | None) -> Locations:
     return found
 
 
-def _beside(location: str) -> Locations:
+def _beside(location: str, has_query: Callable[[str], bool]) -> Locations:
     """The log, and its indexes under the names that brokers give them, where they can be named at all."""
     _check(location, "the location in the custom metadata")
     found = Locations({_LOG: location})
-    if location.endswith(".log") and "?" not in location:
+    if location.endswith(".log") and not has_query(location):
         found.update({name: location.removesuffix(".log") + suffix for name, suffix in SUFFIXES.items()})
     return found
 

@@ -66,11 +66,15 @@ def test_a_location_alone(location: bytes) -> None:
     }
 
 
-@pytest.mark.parametrize("location", ["orders/7?.log", "/mnt/a?b/orders/7?.log"])
-def test_a_path_of_this_machine_has_no_query(location: str) -> None:
-    layout, store = UrlLayout(), Store({"orders/7?.log": b"log"})
-    layout.configure({"remote.storage.url": "/mnt/a?b"})
-    assert layout.read_segment(store, segment(location.encode()), 0, -1) == b"log"
+@pytest.mark.parametrize("location", ["orders/7?.log", "/mnt/a?b/orders/7?.log", "file:///mnt/a?b/orders/7?.log"])
+@pytest.mark.parametrize("root", ["/mnt/a?b", "file:///mnt/a?b/"])
+def test_a_path_of_this_machine_has_no_query(root: str, location: str) -> None:
+    layout, store = UrlLayout(), Store({"orders/7?.log": b"log", "orders/7?.leader_epoch_checkpoint": b"epochs"})
+    layout.configure({"remote.storage.url": root})
+    one = segment(location.encode())
+    assert layout.read_segment(store, one, 0, -1) == b"log"
+    assert layout.read_index(store, one, IndexType.LEADER_EPOCH) == b"epochs"
+    assert layout.read_index(store, one, IndexType.TRANSACTION) is None
     with pytest.raises(SegmentNotFound) as caught:
         layout.read_segment(Store({}), segment(location.encode()), 0, -1)
     assert caught.value.object_name == location
@@ -110,7 +114,7 @@ def test_what_signs_a_location_is_in_no_error() -> None:
     with pytest.raises(UnsupportedFormat, match="fetcher 'http'") as plain:
         opened().read_segment(Store({}), one, 0, 1)
     assert "s3cret" not in str(plain.value)
-    assert "s3cret" not in repr(parse_locations(one.custom_metadata))
+    assert "s3cret" not in repr(parse_locations(one.custom_metadata, lambda _: True))
 
 
 @pytest.mark.parametrize(
