@@ -14,7 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-__all__ = ["Settings", "typed_option"]
+from remote_fetch.model import OBJECT_KINDS
+
+__all__ = ["Settings", "is_public_layout_option", "typed_option"]
 
 T = TypeVar("T", str, int, bool)
 
@@ -27,6 +29,7 @@ _TEXTS = frozenset(
     }
 )  # fmt: skip
 """Parts of names whose values are text whatever they look like: a password may be all digits."""
+_PUBLIC_LAYOUT_OPTION = re.compile(rf"key\.prefix|template|md5\.bits|md5\.prefix|file\.({'|'.join(OBJECT_KINDS)})")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -134,3 +137,8 @@ def typed_option(name: str, text: str) -> Any:
     if _NUMBER.fullmatch(text):
         return float(text) if "." in text else int(text)
     return text
+
+
+def is_public_layout_option(name: str) -> bool:
+    """Whether an option of a layout is known to hold no secret. Those of a plug-in are not known."""
+    return _PUBLIC_LAYOUT_OPTION.fullmatch(name) is not None

@@ -15,7 +15,7 @@ from typing import Any
 
 from remote_fetch.config import KEYS
 from remote_fetch.hosts import shown_url
-from remote_fetch.model import OBJECT_KINDS
+from remote_fetch.settings import is_public_layout_option
 
 __all__ = ["MASK", "masked", "masked_url"]
 
@@ -38,11 +38,7 @@ _HARMLESS_OPTIONS = frozenset(
         "use_ssl", "verify", "version_aware",
     }
 )  # fmt: skip
-_HARMLESS_LAYOUT = re.compile(
-    rf"key\.prefix|template|md5\.bits|md5\.prefix|file\.({'|'.join(OBJECT_KINDS)})"
-    r"|encryption\.key\.pairs\..*\.private\.key\.file"
-)
-"""The options of the layouts that are installed with this package. A plug-in's may be secrets."""
+_KEY_FILE = re.compile(r"encryption\.key\.pairs\..*\.private\.key\.file")
 _HARMLESS_PROPERTIES = frozenset(
     {"bootstrap.servers", "client.id", "isolation.level", "sasl.mechanism", "sasl.mechanisms", "security.protocol"}
 )
@@ -62,7 +58,8 @@ def masked(name: str, value: object) -> str:
     if name.startswith(_OPTIONS):
         return _option(name.removeprefix(_OPTIONS), text)
     if name.startswith(_LAYOUT):
-        is_harmless = _HARMLESS_LAYOUT.fullmatch(name.removeprefix(_LAYOUT)) is not None
+        option = name.removeprefix(_LAYOUT)
+        is_harmless = is_public_layout_option(option) or _KEY_FILE.fullmatch(option) is not None
     elif name in _LISTS:
         return ",".join(masked_url(url) for url in _NEXT_URL.split(text))
     else:

@@ -5,12 +5,11 @@ Rules of the file:
 - No URL is handed out unless the name of its object belongs to the segment (`formats/object_names.py`). The fetcher
   checks names before it signs them. They are checked here again, because a fetcher may be a plug-in of others.
 - A segment without such names gets no URL. That is counted by the caller, and never ends an answer for the others.
-- No option of the layout that may be a secret leaves the service.
+- Only options of the layout that are known to be public leave the service. Clients set a plug-in's themselves.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -19,15 +18,10 @@ from remote_fetch.errors import ConfigError, UnsupportedFormat
 from remote_fetch.fetch.spi import ObjectSigner, RemoteStorageFetcher
 from remote_fetch.formats.object_names import belongs_to
 from remote_fetch.model import OBJECT_KINDS, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from remote_fetch.settings import is_public_layout_option
 
 __all__ = ["Signed", "Vendor"]
 
-_SECRET = re.compile(
-    r"^encryption\.|secret|passw|passphrase|pwd|token|credential|private"
-    r"|(^|[^a-z])(auth\w*|sas|sig\w*|cert\w*|connection.?string|\w*key)$",
-    re.IGNORECASE,
-)
-"""Names of options that may hold a secret, of layouts of others too. `key.prefix` holds none."""
 _DEFAULT_LAYOUT = "kafka_local"
 _PARTITION = TopicIdPartition(Uuid(bytes(range(1, 17))), "a.topic-of_the-check", 7)
 _MADE_UP = RemoteLogSegmentMetadata(RemoteLogSegmentId(_PARTITION, Uuid(bytes(range(17, 33)))), 42, 99, 1024)
@@ -76,9 +70,9 @@ class Vendor:
             )
 
     def layout(self) -> tuple[str, dict[str, str]]:
-        """The name of the layout, and those of its options that hold no secret, without `remote.storage.layout.`."""
+        """The name of the layout, and those of its options that are public, without `remote.storage.layout.`."""
         default: str = getattr(self._fetcher, "default_layout", _DEFAULT_LAYOUT)
-        options = {name: value for name, value in sorted(self._config.layout.items()) if not _SECRET.search(name)}
+        options = {name: value for name, value in sorted(self._config.layout.items()) if is_public_layout_option(name)}
         return self._config.settings.storage_layout or default, options
 
     def sign(self, metadata: RemoteLogSegmentMetadata, kinds: Collection[str], expires_s: int) -> Signed:

@@ -115,8 +115,11 @@ def test_options_that_hold_secrets_are_not_told() -> None:
 
 @each_of(
     "name",
-    ["sas", "api.key", "apiKey", "account_key", "auth", "tier.authorization", "connection.string", "passwd"],
-)
+    [
+        "sas", "api.key", "apiKey", "account_key", "auth", "tier.authorization", "connection.string", "passwd",
+        "basic.auth.user.info", "auth.header", "bearer", "jwt", "sas.url", "cert.pem", "pass", "my.key.prefix",
+    ],
+)  # fmt: skip
 def test_options_of_other_layouts_that_may_hold_secrets_are_not_told(name: str) -> None:
     made = vendor(SigningBucket(), layout="plain", **{"layout.template": "x", f"layout.{name}": "s3cret"})
     assert made.layout() == ("plain", {"template": "x"})
