@@ -9,7 +9,8 @@ Rules of the file:
   none, and this machine's own words for it follow the error's.
 - A refusal is never an absence. Only 404 of an object says that the object is not there. A bucket or container that is
   not there refuses everything in it.
-- A store that has codes says it by a code. Its 404 without one may be a proxy's, and is no proof of absence.
+- A store that has codes says it by a code. Its 404 without one may be a proxy's, and is no proof of absence. To HEAD,
+  S3 has no body that could hold a code: such a 404 proves nothing either, but no proxy is suspected.
 - 412 and 410: there was an object, or another one has its name now. The object is gone, and its metadata has to be
   read again. That is no proof of absence.
 - 416: the range starts behind the end (RFC 9110, 15.5.17). `is_past_the_end` tells.
@@ -62,6 +63,7 @@ _WITHOUT_CODE = _Failure(
     "an answer says that there is no such object, and has no code of the store",
     "A proxy before the store may have given it: check the endpoint",
 )
+_WITHOUT_BODY = _Failure(_GONE, "no such object")
 _DENIED = _Failure(
     StorageDenied,
     "the store refused access",
@@ -248,7 +250,7 @@ def failure_of(error: BaseException, object_name: str, *, has_codes: bool = Fals
             found = known(cause)
             if found is not None:
                 if has_codes and found is _ABSENT and known is not _by_code:
-                    found = _WITHOUT_CODE
+                    found = _WITHOUT_BODY if any(map(_is_of_head, causes)) else _WITHOUT_CODE
                 text = f"{found.text}{_fault_of(error)}" if found is _BROKEN else found.text
                 return found.error(text, object_name=object_name, hint=found.hint)
     return None
@@ -296,6 +298,11 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
             return
         yield link
         link = link.__cause__
+
+
+def _is_of_head(error: BaseException) -> bool:
+    """Whether botocore says that the request was a HEAD."""
+    return str(getattr(error, "operation_name", "")).startswith("Head")
 
 
 def _by_code(error: BaseException) -> _Failure | None:

@@ -49,13 +49,13 @@ from tests.cases import each_of
 SECRET = "s3cret"
 
 
-def of_s3(code: str, status: int) -> Exception:
+def of_s3(code: str, status: int, operation: str = "GetObject") -> Exception:
     """As s3fs hands it on: translated, the original as the cause."""
     response: Any = {
         "Error": {"Code": code, "Message": SECRET},
         "ResponseMetadata": {"HTTPStatusCode": status, "RequestId": SECRET},
     }
-    found: Exception = translate_boto_error(boto.ClientError(response, "GetObject"))
+    found: Exception = translate_boto_error(boto.ClientError(response, operation))
     return found
 
 
@@ -271,6 +271,16 @@ def test_a_404_without_a_code_is_no_proof_of_absence_in_a_store_that_has_codes(e
     assert isinstance(failure, SegmentNotFound)
     assert not failure.is_absent
     assert is_absent(error)
+
+
+def test_a_404_for_head_accuses_no_proxy() -> None:
+    """S3 has no body, and so no code, in any answer to HEAD."""
+    answers = of_s3("404", 404), of_s3("404", 404, "HeadObject")
+    by_get, by_head = (failure_of(error, "x", has_codes=True) for error in answers)
+    assert isinstance(by_get, SegmentNotFound)
+    assert isinstance(by_head, SegmentNotFound)
+    assert "proxy" in (by_get.hint or "")
+    assert (by_head.hint, by_head.is_absent) == (None, False)
 
 
 @pytest.mark.parametrize(
