@@ -12,9 +12,10 @@ Rules of the file:
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 from fsspec.asyn import sync
@@ -38,6 +39,8 @@ BODY_BYTES = 256 << 10
 """Most bytes of a body that are received at once."""
 
 _CLOSE_TIMEOUT_S = 1
+_UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'")
+"""Python's words for an option that a client does not have. They hold its name, and no value."""
 
 
 class Page(NamedTuple):
@@ -187,6 +190,11 @@ class CloudStore(FsspecStore):
 class CloudFetcher(ComposedFetcher):
     """A fetcher over a `CloudStore`: it prepares the filesystem for the store's requests, and closes connections."""
 
+    usual_options: ClassVar[Sequence[str]] = ()
+    """The options that an error about an unknown one names."""
+    mistakes: ClassVar[Mapping[str, tuple[str, str, str]]] = {}
+    """By the class of the SDK's error: the option that it is about, the text and the hint."""
+
     def __init__(self) -> None:
         super().__init__()
         self._replaced: ObjectStore | None = None
@@ -214,10 +222,23 @@ class CloudFetcher(ComposedFetcher):
             failure = failure_of(error, shown_url(configs["remote.storage.url"]))
             if failure is error:
                 raise
-            raise failure or ConfigError(
-                f"no {self.protocol!r} client can be made of these options ({type(error).__name__})", key=f"{OPTIONS}*"
-            ) from error
+            raise failure or self._mistake(error) from error
         return filesystem
+
+    def _mistake(self, error: Exception) -> ConfigError:
+        """The error of options of which no client can be made. Values may be secrets, and are not shown."""
+        name = type(error).__name__
+        if name in self.mistakes:
+            option, text, hint = self.mistakes[name]
+            return ConfigError(text, key=OPTIONS + option, hint=hint)
+        unknown = _UNKNOWN.search(str(error)) if isinstance(error, TypeError) else None
+        if unknown is not None:
+            return ConfigError(
+                f"the {self.protocol!r} client has no option {unknown[1]!r}",
+                key=f"{OPTIONS}*",
+                hint=f"Usual options are {', '.join(self.usual_options)}" if self.usual_options else None,
+            )
+        return ConfigError(f"no {self.protocol!r} client can be made of these options ({name})", key=f"{OPTIONS}*")
 
     def refresh_credentials(self) -> None:
         """As `ComposedFetcher.refresh_credentials`. Reads under way keep their connections until the next refresh."""

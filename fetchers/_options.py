@@ -8,13 +8,14 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from remote_fetch.config import KEYS
+from remote_fetch.errors import ConfigError
 from remote_fetch.settings import typed_option
 
-__all__ = ["OPTIONS", "Timeouts", "options_of", "timeouts_of", "with_defaults"]
+__all__ = ["OPTIONS", "Timeouts", "check_endpoint", "check_objects", "options_of", "timeouts_of", "with_defaults"]
 
 OPTIONS = "remote.storage.options."
 _CONNECT, _READ = "fetch.remote.connect.timeout.ms", "fetch.remote.read.timeout.ms"
@@ -56,3 +57,25 @@ def with_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict
         if isinstance(default, Mapping) and isinstance(given.get(name), Mapping):
             merged[name] = with_defaults(given[name], default)
     return merged
+
+
+def check_endpoint(given: Mapping[str, Any]) -> None:
+    """Raise ConfigError for an `endpoint_url` that is no URL."""
+    endpoint = given.get("endpoint_url")
+    if endpoint is not None and "://" not in str(endpoint):
+        raise ConfigError(
+            f"{OPTIONS}endpoint_url is no URL",
+            key=OPTIONS + "endpoint_url",
+            hint="Begin it with https://, or with http:// if the server has no TLS",
+        )
+
+
+def check_objects(given: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raise ConfigError for an option of these names whose value is no JSON object."""
+    for name in names:
+        if not isinstance(given.get(name, {}), Mapping):
+            raise ConfigError(
+                f"{OPTIONS}{name} is no JSON object",
+                key=OPTIONS + name,
+                hint='Write names and texts in double quotes, as in {"name": "text"}',
+            )

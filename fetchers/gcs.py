@@ -24,7 +24,7 @@ from fsspec.asyn import sync
 
 from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, RefusedError, receive, size_of_range
 from fetchers._google_signing import MAX_IAM_EXPIRY_S, is_by_iam, signer_of
-from fetchers._options import OPTIONS, Timeouts, with_defaults
+from fetchers._options import OPTIONS, Timeouts, check_endpoint, check_objects, with_defaults
 from fetchers._ranges import range_of
 from remote_fetch.errors import ConfigError, StorageUnavailable
 from remote_fetch.fetch.spi import ObjectInfo
@@ -204,6 +204,8 @@ class GcsFetcher(CloudFetcher):
         if isinstance(token, str) and _is_file_name(token) and not os.path.exists(token):
             # gcsfs would take the name for a token, and send it to Google.
             raise ConfigError("the token is the name of a file that is not there", key=OPTIONS + "token")
+        check_objects(given, ("session_kwargs",))
+        check_endpoint(given)
         limits = aiohttp.ClientTimeout(total=timeouts.read_s, sock_connect=timeouts.connect_s)
         return with_defaults(given, {"access": "read_only", "requests_timeout": limits, "session_kwargs": {}})
 

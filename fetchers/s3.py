@@ -10,16 +10,17 @@ Rules of the file:
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 from fsspec.asyn import sync
 
 from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, receive, size_of_range
-from fetchers._options import Timeouts, with_defaults
+from fetchers._options import OPTIONS, Timeouts, check_endpoint, check_objects, with_defaults
 from fetchers._ranges import range_of
 from remote_fetch.errors import ConfigError, StorageDenied, StorageUnavailable
 from remote_fetch.fetch.spi import ObjectInfo
@@ -164,6 +165,21 @@ class S3Fetcher(CloudFetcher):
     protocol = "s3"
     extra = "s3"
     store_type = _S3Store
+    usual_options = (
+        "key", "secret", "token", "profile", "anon", "endpoint_url", "requester_pays", "client_kwargs", "config_kwargs",
+    )  # fmt: skip
+    mistakes: ClassVar[Mapping[str, tuple[str, str, str]]] = {
+        "ProfileNotFound": (
+            "profile",
+            "AWS's configuration files have no such profile",
+            "Name a profile of ~/.aws/config or ~/.aws/credentials, here or in AWS_PROFILE",
+        ),
+        "InvalidRegionError": (
+            "client_kwargs",
+            "the name of the region is none",
+            'Name one as in {"region_name": "eu-west-1"}, here or in AWS_REGION',
+        ),
+    }
 
     def options(self, given: Mapping[str, Any], timeouts: Timeouts) -> Mapping[str, Any]:
         """As `ComposedFetcher.options`."""
@@ -173,6 +189,15 @@ class S3Fetcher(CloudFetcher):
             "retries": {"mode": "standard", "total_max_attempts": 1},
             "max_pool_connections": _CONNECTIONS,
         }
+        check_objects(given, ("client_kwargs", "config_kwargs"))
+        check_endpoint(given)
+        of_client = given.get("client_kwargs", {})
+        check_endpoint(of_client)
+        authorities = of_client.get("verify")
+        if isinstance(authorities, str) and not os.path.exists(authorities):
+            raise ConfigError(
+                f"`verify` of {OPTIONS}client_kwargs names a file that is not there", key=OPTIONS + "client_kwargs"
+            )
         return with_defaults(given, {"config_kwargs": config})
 
     def prepare(self, filesystem: Any, timeouts: Timeouts) -> None:

@@ -196,6 +196,7 @@ _TYPES: Mapping[str, _Failure] = {
     "botocore.FlexibleChecksumError": _DAMAGED,
     "botocore.ResponseParserError": _BROKEN,
     "botocore.ParamValidationError": _INVALID,
+    "botocore.UnknownSignatureVersionError": _INVALID,
     "botocore.NoCredentialsError": _NOBODY,
     "botocore.PartialCredentialsError": _NOBODY,
     "botocore.CredentialRetrievalError": _NOBODY,

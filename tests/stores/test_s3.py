@@ -286,3 +286,27 @@ def test_a_second_fetcher_parses_nothing_again(
     monkeypatch.setattr(JSONFileLoader, "load_file", noted)
     opened(server.configs(key=READER, secret=SECRET))
     assert loaded == []
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "said"),
+    [
+        ({"endpoint": "http://h"}, "*", "no option 'endpoint'. Usual options are key, secret,"),
+        ({"client_kwargs": '{"s3cret": 1}'}, "*", "no option 's3cret'"),
+        ({"client_kwargs": "{region_name:x}"}, "client_kwargs", "client_kwargs is no JSON object"),
+        ({"config_kwargs": "[]"}, "config_kwargs", "no JSON object"),
+        ({"endpoint_url": "127.0.0.1:9000"}, "endpoint_url", "endpoint_url is no URL"),
+        ({"client_kwargs": '{"endpoint_url": "h:9000"}'}, "endpoint_url", "endpoint_url is no URL"),
+        ({"client_kwargs": '{"verify": "/no/such/ca.pem"}'}, "client_kwargs", "a file that is not there"),
+        ({"client_kwargs": '{"region_name": "no region"}'}, "client_kwargs", "the name of the region is none"),
+        ({"profile": "of-nobody"}, "profile", "no such profile"),
+    ],
+)
+def test_options_that_no_client_can_be_made_of_are_named(options: dict[str, str], key: str, said: str) -> None:
+    given = options if "profile" in options else {"key": "k", "secret": "s3cret-key", **options}
+    configs = {f"remote.storage.options.{name}": value for name, value in given.items()}
+    with pytest.raises(ConfigError) as caught:
+        S3Fetcher().configure({"remote.storage.url": "s3://tier/x", **configs})
+    assert caught.value.key == f"remote.storage.options.{key}"
+    assert said in str(caught.value)
+    assert "s3cret-key" not in str(caught.value)
