@@ -147,7 +147,7 @@ class FsspecStore:
         try:
             return call(*args, **kwargs)
         except Exception as error:
-            failure = failure_of(error, name, has_codes=self.has_codes)
+            failure = failure_of(error, name or self._root, has_codes=self.has_codes)
             if failure is None or failure is error:
                 raise
             raise failure from error

@@ -154,6 +154,17 @@ def _check_headers(url: str) -> None:
         )
 
 
+def _check_authorities(given: Mapping[str, Any]) -> None:
+    """Raise ConfigError if the file of certificate authorities (CA) is not there. Plain HTTP needs none."""
+    file = given.get("verify", os.environ.get("AWS_CA_BUNDLE") or None)
+    is_plain = str(given.get("endpoint_url", "")).startswith("http://")
+    if isinstance(file, str) and not is_plain and not os.path.exists(file):
+        raise ConfigError(
+            f"`verify` of {OPTIONS}client_kwargs, or AWS_CA_BUNDLE, names a file that is not there",
+            key=OPTIONS + "client_kwargs",
+        )
+
+
 class S3Fetcher(CloudFetcher):
     """The fetcher `s3`: `remote.storage.url` is `s3://bucket/prefix`, also spelled `s3a`.
 
@@ -193,11 +204,7 @@ class S3Fetcher(CloudFetcher):
         check_endpoint(given)
         of_client = given.get("client_kwargs", {})
         check_endpoint(of_client)
-        authorities = of_client.get("verify")
-        if isinstance(authorities, str) and not os.path.exists(authorities):
-            raise ConfigError(
-                f"`verify` of {OPTIONS}client_kwargs names a file that is not there", key=OPTIONS + "client_kwargs"
-            )
+        _check_authorities({**given, **of_client})
         return with_defaults(given, {"config_kwargs": config})
 
     def prepare(self, filesystem: Any, timeouts: Timeouts) -> None:

@@ -44,6 +44,8 @@ _LINKS = 64
 _OF_CONNECTIONS = frozenset(
     {errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EPIPE}
 )
+_NOT_REACHED = frozenset({errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH})
+_CHECK_ENDPOINT = "Check the host in remote.storage.url, or the endpoint in remote.storage.options.*"
 _CERTIFICATE_ERRORS = frozenset({"ClientConnectorCertificateError", "CertificateError"})
 _INNER = ("reason", "inner_exception", "error", "os_error", "certificate_error")
 _DEPTH = 8
@@ -79,6 +81,12 @@ _NOBODY = _Failure(
     StorageDenied,
     "the store does not accept the credentials",
     "Check remote.storage.options.* and the credentials that the SDK finds in the environment",
+)
+_NONE_FOUND = _Failure(
+    StorageDenied,
+    "no credentials for the store were found",
+    "Give them in remote.storage.options.*, or in the environment variables or files of the SDK; a public bucket needs "
+    "none with anon=true (gs://: token=anon)",
 )
 _EXPIRED = _Failure(StorageDenied, "the credentials or the signed URL have expired", "Renew them")
 _SKEWED = _Failure(
@@ -197,7 +205,7 @@ _TYPES: Mapping[str, _Failure] = {
     "botocore.ResponseParserError": _BROKEN,
     "botocore.ParamValidationError": _INVALID,
     "botocore.UnknownSignatureVersionError": _INVALID,
-    "botocore.NoCredentialsError": _NOBODY,
+    "botocore.NoCredentialsError": _NONE_FOUND,
     "botocore.PartialCredentialsError": _NOBODY,
     "botocore.CredentialRetrievalError": _NOBODY,
     "botocore.TokenRetrievalError": _NOBODY,
@@ -209,7 +217,7 @@ _TYPES: Mapping[str, _Failure] = {
     "azure.ServiceRequestError": _BROKEN,
     "azure.ServiceResponseError": _BROKEN,
     "azure.AzureError": _FAILED,
-    "google.DefaultCredentialsError": _NOBODY,
+    "google.DefaultCredentialsError": _NONE_FOUND,
     "google.RefreshError": _NOBODY,
     "google.TransportError": _BROKEN,
     "gcsfs.ChecksumError": _BROKEN,
@@ -252,8 +260,9 @@ def failure_of(error: BaseException, object_name: str, *, has_codes: bool = Fals
             if found is not None:
                 if has_codes and found is _ABSENT and known is not _by_code:
                     found = _WITHOUT_BODY if any(map(_is_of_head, causes)) else _WITHOUT_CODE
-                text = f"{found.text}{_fault_of(error)}" if found is _BROKEN else found.text
-                return found.error(text, object_name=object_name, hint=found.hint)
+                if found is _BROKEN:
+                    found = _with_fault(error)
+                return found.error(found.text, object_name=object_name, hint=found.hint)
     return None
 
 
@@ -270,15 +279,16 @@ def _is_certificate(error: BaseException) -> bool:
     )
 
 
-def _fault_of(error: BaseException) -> str:
-    """This machine's words for what the connection failed with, in brackets. Nothing if no error has its number."""
+def _with_fault(error: BaseException) -> _Failure:
+    """`_BROKEN` with this machine's words for what the connection failed with, if an error has its number."""
     for link in _links(error):
         if isinstance(link, socket.gaierror):
-            return " (the host's name has no address)"
+            return _Failure(_BROKEN.error, f"{_BROKEN.text} (the host's name has no address)", _CHECK_ENDPOINT)
         number = link.errno if isinstance(link, OSError) and link.errno else 0
         if number in _OF_CONNECTIONS or (link is error and number > 0):
-            return f" ({os.strerror(number)})"
-    return ""
+            hint = _CHECK_ENDPOINT if number in _NOT_REACHED else None
+            return _Failure(_BROKEN.error, f"{_BROKEN.text} ({os.strerror(number)})", hint)
+    return _BROKEN
 
 
 def _links(error: BaseException) -> Iterator[BaseException]:

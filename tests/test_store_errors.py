@@ -232,6 +232,9 @@ def hints() -> Iterator[tuple[Exception, str]]:
     yield of_s3("NoSuchBucket", 404), "remote.storage.url"
     yield of_gcs(401), "credentials"
     yield of_s3("InvalidObjectState", 403), "Restore"
+    yield boto.NoCredentialsError(), "anon=true"
+    yield aiohttp.ClientConnectorError(connection_key(), OSError(errno.ECONNREFUSED, SECRET)), "the endpoint"
+    yield aiohttp.ClientConnectorDNSError(connection_key(), socket.gaierror(-2, SECRET)), "the host in"
     yield FlexibleChecksumError(error_msg=SECRET), "response_checksum_validation"
 
 

@@ -127,6 +127,12 @@ def test_a_listing_of_two_pages(root: str, at: str) -> None:
     assert bytes(store.get("name", 2, 30)) == f"b {at}name 2 30".encode()
 
 
+def test_an_error_of_a_listing_of_all_names_the_root() -> None:
+    with pytest.raises(StorageDenied) as caught:
+        list(Store("b/tier", [RefusedError(403)]).list())
+    assert caught.value.object_name == "b/tier"
+
+
 class Keys(Store):
     """Lists right below a prefix what its keys have there."""
 

@@ -310,3 +310,12 @@ def test_options_that_no_client_can_be_made_of_are_named(options: dict[str, str]
     assert caught.value.key == f"remote.storage.options.{key}"
     assert said in str(caught.value)
     assert "s3cret-key" not in str(caught.value)
+
+
+def test_a_file_of_authorities_that_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_CA_BUNDLE", "/no/such/ca.pem")
+    with pytest.raises(ConfigError, match="AWS_CA_BUNDLE, names a file that is not there"):
+        S3Fetcher().configure({"remote.storage.url": "s3://tier/x"})
+    plain = S3Fetcher()
+    plain.configure({"remote.storage.url": "s3://tier/x", "remote.storage.options.endpoint_url": "http://127.0.0.1:1"})
+    plain.close()
