@@ -138,9 +138,8 @@ class ComposedFetcher:
         except RemoteFetchError:
             raise
         except (TypeError, ValueError, KeyError) as error:
-            raise ConfigError(
-                f"the {self.protocol!r} filesystem does not take the options {sorted(given)}", key=OPTIONS + "*"
-            ) from error
+            what = f"does not take the options {sorted(given)}" if given else "cannot be opened without options"
+            raise ConfigError(f"the {self.protocol!r} filesystem {what}", key=OPTIONS + "*") from error
         except Exception as error:  # some ask the store as soon as they are made
             failure = failure_of(error, shown_url(configs.get(_URL, "")))
             if failure is None:

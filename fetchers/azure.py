@@ -9,12 +9,13 @@ Rules of the file:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fetchers._cloud import CloudFetcher, CloudStore, Page, size_of_range
-from fetchers._options import Timeouts
+from fetchers._options import OPTIONS, Timeouts
 from fetchers._ranges import range_of
 from fetchers._signing import MAX_EXPIRY_S
 from remote_fetch.errors import ConfigError, StorageUnavailable
@@ -162,6 +163,25 @@ class AzureFetcher(CloudFetcher):
     def root_of(self, url: str) -> str:
         """As `ComposedFetcher.root_of`."""
         return super().root_of(f"abfs://{url.partition('://')[2]}")
+
+    def options(self, given: Mapping[str, Any], timeouts: Timeouts) -> Mapping[str, Any]:
+        """As `ComposedFetcher.options`. Raises ConfigError if no account is named, and for a malformed string."""
+        connection = given.get("connection_string") or os.environ.get("AZURE_STORAGE_CONNECTION_STRING")
+        account = given.get("account_name") or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
+        if not connection and not account:
+            raise ConfigError(
+                "no account is named",
+                key=OPTIONS + "account_name",
+                hint=f"Set {OPTIONS}account_name or {OPTIONS}connection_string, or name it in the URL: "
+                "abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX",
+            )
+        if connection and not all("=" in part for part in str(connection).split(";") if part.strip()):
+            raise ConfigError(
+                "the connection string has a part that is no NAME=VALUE",
+                key=OPTIONS + "connection_string",
+                hint="Copy it whole from the account's access keys: AccountName=...;AccountKey=...;EndpointSuffix=...",
+            )
+        return given
 
     def prepare(self, filesystem: Any, timeouts: Timeouts) -> None:
         """As `CloudFetcher.prepare`: replaces adlfs's client."""

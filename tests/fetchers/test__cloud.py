@@ -377,6 +377,27 @@ def test_a_refusal_of_gcs_in_pieces(status: int, text: bytes, code: str) -> None
     assert asyncio.run(refused()) == code
 
 
+@pytest.mark.parametrize(
+    ("options", "key", "said"),
+    [
+        ({}, "account_name", "no account is named"),
+        ({"account_key": "czNjcmV0"}, "account_name", "no account is named"),
+        ({"connection_string": "s3cret"}, "connection_string", "a part that is no NAME=VALUE"),
+        ({"connection_string": "AccountName=x;AccountKey"}, "connection_string", "a part that is no NAME=VALUE"),
+    ],
+)
+def test_an_account_of_azure_that_is_not_named(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, str], key: str, said: str
+) -> None:
+    for name in ("ACCOUNT_NAME", "CONNECTION_STRING"):
+        monkeypatch.delenv(f"AZURE_STORAGE_{name}", raising=False)
+    configs = {f"remote.storage.options.{name}": value for name, value in options.items()}
+    with pytest.raises(ConfigError, match=said) as caught:
+        AzureFetcher().configure({"remote.storage.url": "az://tier/x", **configs})
+    assert caught.value.key == f"remote.storage.options.{key}"
+    assert "s3cret" not in str(caught.value)
+
+
 def test_closing_what_cannot_be_closed_does_no_harm() -> None:
     Store("b", []).close()
 
