@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from remote_fetch.config import Config
+from remote_fetch.config_client import of_librdkafka
 from remote_fetch.decode.columns import wanted_columns
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import TopicIdPartition
@@ -106,7 +107,7 @@ def _spec(bounds: ExportBounds, form: TableForm, observer: Observer) -> JobSpec:
         partition_by=tuple(form.partition_by),
         compression=lambda: compression,
         row_group_bytes=form.row_group_bytes,
-        reading=Reading({**bounds.config, **passing}, bounds.isolation, bounds.find),
+        reading=Reading({**of_librdkafka(bounds.config), **passing}, bounds.isolation, bounds.find),
         plan=partial(plan_export, bounds, observer=observer),
         run=partial(_run_here, observer),
         file_bytes=form.file_bytes,

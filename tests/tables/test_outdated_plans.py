@@ -14,6 +14,7 @@ import pyarrow.dataset as pads
 import pytest
 
 from remote_fetch import export_topic
+from remote_fetch.config import Config
 from remote_fetch.errors import CorruptSegment, ErrorKind, OffsetOutOfRange, TopicRecreated
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.model import IsolationLevel, LeaderEpoch, LogBounds, Uuid
@@ -278,8 +279,10 @@ def test_with_a_broker_the_task_decides(topic: Topic) -> None:
 
 def test_what_was_deleted_during_a_task_may_pass_as_in_a_plan(tmp_path: Path) -> None:
     """`allow_lost` alone tells whether it may, and not the configuration."""
-    config = {"remote.storage.url": str(tmp_path), "auto.offset.reset": "earliest"}
-    bounds = ExportBounds("topic", "earliest", "tier", [0], IsolationLevel.READ_COMMITTED, None, False, 1, config)
-    form = TableForm(None, None, (), "zstd", 1, 1)
-    told = [_spec(replace(bounds, may_lose=may), form, print).config["auto.offset.reset"] for may in (True, False)]
-    assert told == ["earliest", "error"]
+    given = {"auto.offset.reset": "earliest"}
+    for theirs in (given, {"default.topic.config": given}):
+        config = {"remote.storage.url": str(tmp_path), **theirs}
+        bounds = ExportBounds("topic", "earliest", "tier", [0], IsolationLevel.READ_COMMITTED, None, False, 1, config)
+        form = TableForm(None, None, (), "zstd", 1, 1)
+        read_by = [Config.parse(_spec(replace(bounds, may_lose=may), form, print).config) for may in (True, False)]
+        assert [one.librdkafka["auto.offset.reset"] for one in read_by] == ["earliest", "error"]
