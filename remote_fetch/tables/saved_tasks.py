@@ -16,7 +16,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from remote_fetch.errors import CorruptSegment, EpochMismatch, RemoteFetchError, TopicRecreated, UnsupportedFormat
+from remote_fetch.errors import (
+    CorruptSegment,
+    EpochMismatch,
+    ErrorKind,
+    RemoteFetchError,
+    TopicRecreated,
+    Unlocatable,
+    UnsupportedFormat,
+)
 from remote_fetch.model import IsolationLevel, LogBounds, RemoteLogSegmentId, TopicIdPartition
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
 from remote_fetch.plan.saved import dump_plan, load_plan
@@ -31,6 +39,7 @@ from remote_fetch.tables.tasks import Task, pack
 __all__ = ["Reading", "base_of", "dump_job", "load_job"]
 
 _VERSION = 2
+_HINT = "If that lasts, remove {}: the job is then begun again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +110,9 @@ def _packed(
         found = open_partitions(planner, reading.find(session))
         again = (_reopened(planner, one, place) if one.partition in stored else one for one in found)
         opened = [divided(one, takes_store=one.partition in stored) for one in again]
+        if stored and session.unlocated is ErrorKind.UNLOCATABLE:
+            text = "segments cannot be located, so nothing tells whether the log still has what the job reads"
+            raise Unlocatable(text, hint=_HINT.format(place))
         wanted = {step.partition for steps, _ in plans for step in steps}
         gone = _gone_partitions(wanted, [one.partition for one in opened], place)
         opened += [untiered(partition, reading.isolation, LogBounds()) for partition in gone]
@@ -129,7 +141,7 @@ def _reopened(planner: Planner, opened: OpenPartition, place: str) -> OpenPartit
     except EpochMismatch:
         return opened
     except RemoteFetchError as error:
-        error.at(hint=f"If that lasts, remove {place}: the job is then begun again")
+        error.at(hint=_HINT.format(place))
         raise
 
 

@@ -15,8 +15,10 @@ import pytest
 
 from remote_fetch import export_topic
 from remote_fetch.config import Config
-from remote_fetch.errors import CorruptSegment, ErrorKind, OffsetOutOfRange, TopicRecreated
+from remote_fetch.errors import CorruptSegment, ErrorKind, OffsetOutOfRange, TopicRecreated, Unlocatable
 from remote_fetch.locate.lineage import Lineage
+from remote_fetch.locate.locator import KnownTimelines
+from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IsolationLevel, LeaderEpoch, LogBounds, Uuid
 from remote_fetch.observe import Observer
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
@@ -228,6 +230,25 @@ def test_a_partition_that_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.M
         again()
     for path, data in whole.items():
         path.write_bytes(data)
+    done = again()
+    assert (done.rows, done.tasks_run < done.tasks) == (40, True)
+
+
+def test_segments_that_cannot_be_located(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A timeline without segments has no leader epochs. The slices of the saved plan would be of any log."""
+    again = killed_beside_a_broker(tmp_path / "tier", monkeypatch)
+    with monkeypatch.context() as patch:
+        open_session = Session.open
+
+        def opened(*given: Any, **named: Any) -> Session:
+            session = open_session(*given, **named)
+            session._cannot_locate("the service cannot be reached")
+            session.locator = KnownTimelines([Timeline(LogBuilder().topic_id_partition, (), ())])
+            return session
+
+        patch.setattr(Session, "open", opened)
+        with pytest.raises(Unlocatable, match=r"cannot be located.*If that lasts, remove .*/_out\."):
+            again()
     done = again()
     assert (done.rows, done.tasks_run < done.tasks) == (40, True)
 
