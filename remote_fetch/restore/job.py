@@ -312,8 +312,11 @@ class Restore:
         `unnoted` has how many records a partition has that are not in the journal. If there are more, no later run goes
         on: it would count them as the next ones of the old topic. If there are fewer, the brokers may only be late.
         """
-        for number, end in self._target.ends(unnoted).items():
-            known = journal.maps[number].target_next + unnoted[number]
+        wanted = {number: journal.maps[number].target_next + count for number, count in unnoted.items()}
+        ends = self._target.ends(wanted)
+        # More records come first: fewer of another partition must not keep them out of the journal.
+        for number, known in sorted(wanted.items(), key=lambda one: one[1] - ends[one[0]]):
+            end = ends[number]
             if end < known:
                 raise ConfigError(
                     f"partition {number} of the target ends with offset {end - 1}, and {known - 1} was written last",

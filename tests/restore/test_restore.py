@@ -296,6 +296,18 @@ class TestWrongTargets:
         restore(bucket, tmp_path / "journal", target)
         assert target.logs == expected(bucket, "read_committed")
 
+    def test_an_end_that_is_too_low_beside_another_writer(self, bucket: Path, tmp_path: Path) -> None:
+        """The late leader of one partition does not keep the records of others in another one out of the journal."""
+
+        class Both(FakeTarget):
+            def ends(self, numbers: Collection[int]) -> dict[int, int]:
+                wrong = {0: -1, 1: 1} if self.flushes and len(numbers) == PARTITIONS else {}
+                return {number: end + wrong.get(number, 0) for number, end in super().ends(numbers).items()}
+
+        with pytest.raises(ConfigError, match="partition 1 of the target ends with offset"):
+            restore(bucket, tmp_path / "journal", Both())
+        assert read_maps(tmp_path / "journal")[2] == 1
+
     def test_a_writer_that_does_not_stop(self, bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         class Growing(FakeTarget):
             def ends(self, numbers: Collection[int]) -> dict[int, int]:
