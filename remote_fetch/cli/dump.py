@@ -262,4 +262,5 @@ def _holding(session: Session, partition: TopicIdPartition, offset: int) -> list
         timeline = session.locator.timeline(partition)
     else:
         timeline = session.newest_timeline(partition, offset, offset + 1, isolation=isolation, most=1)
+    session.check_located()
     return [one for one in timeline.segments if one.start_offset <= offset <= one.end_offset]

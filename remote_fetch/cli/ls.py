@@ -68,7 +68,8 @@ def print_segments(
 ) -> None:
     """Print the readable segments of topics (none: of all), by partition and offset, with the totals below.
 
-    `chart` is the value of `--chart`. Raises ConfigError for a topic that is given twice, and UnknownTopic.
+    `chart` is the value of `--chart`. Raises ConfigError for a topic that is given twice, UnknownTopic, and the
+    errors of `Session.check_located`.
     """
     found = [session.locator.partitions(topic, partitions) for topic in (topics or (None,))]
     if topics:
@@ -79,6 +80,7 @@ def print_segments(
         what = f"no partition {', '.join(map(str, missing))}" if missing else "no segments"
         raise UnknownTopic(f"{what} in the remote storage", hint="Check remote.storage.url and remote.storage.layout")
     timelines = all_at_once(session.locator.timeline, chosen)
+    session.check_located()
     for timeline in timelines:
         session.note_unusable(timeline)
     if chart is not None:

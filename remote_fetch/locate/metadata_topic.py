@@ -91,7 +91,7 @@ class MetadataTopicLocator(ExactEnds):
             reason = unlocatable(error, self._topic.name) if isinstance(error, KafkaException) else error
             self._is_unreadable = isinstance(reason, Unreadable)
             if self._is_unreadable or not self._is_failing:
-                self._say(f"{reason}: what has not been located comes through the broker")
+                self._say(str(reason))
             self._is_failing = True
         else:
             if self._is_failing:

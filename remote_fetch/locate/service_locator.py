@@ -145,7 +145,7 @@ class ServiceLocator(ExactEnds):
 
     def _cannot(self, why: str) -> None:
         if not self._is_failing:
-            self._say(f"{why}: what has not been located comes through the broker")
+            self._say(why)
         self._is_failing = True
 
     def _answers(self) -> None:

@@ -57,9 +57,11 @@ class LogLayout:
 
 
 def log_layouts(session: Session, partitions: Sequence[TopicIdPartition]) -> tuple[LogLayout, ...]:
-    """The bounds of each partition, in order. Raises the errors of the locator and of the brokers."""
+    """The bounds of each partition, in order. Raises the errors of the locator, brokers and `check_located`."""
     local = session.local_logs(partitions, "the columns of the local log are empty", sizes=True)
-    return all_at_once(lambda partition: _layout(session, partition, local.get(partition)), partitions)
+    layouts = all_at_once(lambda partition: _layout(session, partition, local.get(partition)), partitions)
+    session.check_located()
+    return layouts
 
 
 def _layout(session: Session, partition: TopicIdPartition, local: LocalLog | None) -> LogLayout:

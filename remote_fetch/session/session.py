@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from remote_fetch.config import Config
 from remote_fetch.decode.run_decoder import is_native
-from remote_fetch.errors import ConfigError, ErrorKind
+from remote_fetch.errors import ConfigError, ErrorKind, Unlocatable
 from remote_fetch.fetch.broker_file import complete
 from remote_fetch.fetch.deadlines import RetryPolicy
 from remote_fetch.fetch.inventory import ObjectInventory
@@ -126,7 +126,7 @@ class Session:
         self._log = LogObserver()
         self._observer = observer
         self.unlocated: ErrorKind | None = ErrorKind.NOT_CONFIGURED if isinstance(fetcher, NoStorage) else None
-        self.is_locator_off = False
+        self.is_locator_off, self._why_unlocated = False, ""
         self._broker_locator: BrokerLocator | None = None
         self._service: Service | None = None
         self._metadata: MetadataSource | None = None
@@ -247,15 +247,25 @@ class Session:
         return self.brokers.cluster
 
     def _cannot_locate(self, why: str) -> None:
-        self.unlocated = ErrorKind.UNLOCATABLE
-        self.observe(Notice(why, is_warning=True))
+        self.unlocated, self._why_unlocated = ErrorKind.UNLOCATABLE, why
+        self.observe(Notice(f"{why}: what has not been located comes through the broker", is_warning=True))
 
     def _can_locate(self) -> None:
         self.unlocated = None
 
     def _turn_locator_off(self, why: str) -> None:
-        self.is_locator_off = True
+        self.is_locator_off, self._why_unlocated = True, why
         self.observe(Notice(why, is_warning=True))
+
+    def check_located(self) -> None:
+        """Raise an error if segments cannot be located, for a caller that would show the tier as empty.
+
+        ConfigError if no storage is configured, else Unlocatable with the reason.
+        """
+        if self.unlocated is ErrorKind.NOT_CONFIGURED:
+            raise no_storage_error()
+        if self.unlocated is not None or self.is_locator_off:
+            raise Unlocatable(f"the segments cannot be located: {self._why_unlocated}")
 
     def newest_timeline(
         self, partition: TopicIdPartition, first_offset: int, stop_offset: int, *, isolation: IsolationLevel, most: int

@@ -11,9 +11,13 @@ import pytest
 
 from remote_fetch.amounts import human_bytes
 from remote_fetch.cli.ls import print_segments
+from remote_fetch.errors import Unlocatable
+from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.locator import KnownTimelines
+from remote_fetch.locate.metadata_replay import MetadataTopic
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.model import UNKNOWN_SIZE, Uuid
+from remote_fetch.model import UNKNOWN_SIZE, LogBounds, Uuid
+from remote_fetch.session import session as session_module
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
@@ -34,6 +38,31 @@ def test_ends_of_partitions_are_read_at_once(run: Run, bucket: str, command: tup
     found = run(*command, "--url", bucket, "-X", meeting)
     assert found.code == 0
     assert found.stdout == run(*command, "--url", bucket).stdout
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ((), "no remote storage is configured. Set remote.storage.url (--url"),
+        (("--url", "{bucket}"), "the segments cannot be located: no answer from the topic"),
+    ],
+    ids=["no storage", "no metadata"],
+)
+@pytest.mark.parametrize("command", [("ls",), ("bounds",), ("dump", "-p", "0", "-o", "3")], ids=lambda argv: argv[0])
+def test_a_tier_that_cannot_be_located_is_not_empty(
+    run: Run, bucket: str, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], more: tuple[str, ...], says: str
+) -> None:
+    def unanswered(*_: object) -> None:
+        raise Unlocatable("no answer from the topic")
+
+    described = Topic("shop", Uuid.parse(TOPIC_ID), (0,), may_read=True)
+    monkeypatch.setattr(Cluster, "describe", lambda *_: described)
+    monkeypatch.setattr(Cluster, "log_bounds", lambda *_: LogBounds(0, 9))
+    monkeypatch.setattr(MetadataTopic, "read_for", unanswered)
+    monkeypatch.setattr(session_module, "local_logs", lambda *_, **__: {})
+    outcome = run(*command, "-t", "shop", "-b", "127.0.0.1:1", *(word.format(bucket=bucket) for word in more))
+    assert (outcome.code, outcome.stdout) == (1, b"")
+    assert says in outcome.stderr
 
 
 def test_a_table_of_all_segments(run: Run, bucket: str) -> None:
