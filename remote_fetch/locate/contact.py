@@ -93,7 +93,7 @@ def _error_code(client: AdminClient, timeout_s: float) -> int | None:
 def _unavailable(address: str, heard: Mapping[str, int], timeout_s: float) -> BrokerUnavailable:
     return BrokerUnavailable(
         f"no broker answers at bootstrap.servers={address}: {_causes(heard, timeout_s)}",
-        hint="Check the address (-b), security.protocol with its credentials, and the network",
+        hint="Check the address (-b, or --to of a target), security.protocol with its credentials, and the network",
     )
 
 

@@ -55,7 +55,7 @@ class Target:
     def __init__(self, properties: Mapping[str, Any], topic: str) -> None:
         self.topic = topic
         self.properties = {**_DEFAULTS, **properties, **_GAPLESS}
-        self._cluster: Cluster = make_cluster(consumer_properties_of(self.properties))
+        self._cluster: Cluster = make_cluster(consumer_properties_of(self.properties), checks=True)
         self._producer: Producer | None = None
         self._failure: KafkaError | None = None
 

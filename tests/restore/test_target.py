@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from remote_fetch.errors import UnknownTopic
+from remote_fetch.errors import BrokerUnavailable, UnknownTopic
 from remote_fetch.restore import target
 from remote_fetch.restore.target import Target
 from tests.stores.range_server import stalled_connect
+
+
+def test_a_wrong_address_is_one_error(capfd: pytest.CaptureFixture[str]) -> None:
+    """Of `--to` it is found as that of `-b` is. librdkafka's own lines would be thousands."""
+    address = {"bootstrap.servers": "127.0.0.1:1", "socket.connection.setup.timeout.ms": "1000"}
+    with closing(Target(address, "new")) as new, pytest.raises(BrokerUnavailable) as restored:
+        new.open(1, {}, -1)
+    with closing(Target(address, "new")) as new, pytest.raises(BrokerUnavailable) as replayed:
+        new.partitions()
+    assert str(restored.value) == str(replayed.value)
+    assert "bootstrap.servers=127.0.0.1:1: " in str(restored.value)
+    assert "--to of a target" in str(restored.value)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_topic_that_is_not_made_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
