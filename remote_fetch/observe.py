@@ -332,6 +332,7 @@ class Counters:
         }
         self._ends: dict[str, str] = {}
         self._notices: OrderedDict[str, None] = OrderedDict()
+        self._causes: dict[str, str] = {}
 
     def __call__(self, event: Event) -> None:
         """Count one event."""
@@ -362,22 +363,23 @@ class Counters:
                         self._notices.popitem(last=False)
                 case _:
                     self._reasons[type(event)][event.reason] += 1
+                    self._keep_cause(event)
+
+    def _keep_cause(self, event: Event) -> None:
+        if isinstance(event, Fallback) and event.detail:
+            self._causes.setdefault(event.reason, f"fallback ({event.reason}): {event.detail}")
+
+    def causes(self) -> tuple[str, ...]:
+        """A sentence for each reason of fallbacks, with the error of the first one."""
+        with self._lock:
+            return tuple(self._causes.values())
 
     def report(self) -> Report:
         """The sums so far."""
         with self._lock:
             return Report(
-                remote_bytes=self._sums["remote_bytes"],
-                remote_gets=self._sums["remote_gets"],
-                index_bytes=self._sums["index_bytes"],
-                index_gets=self._sums["index_gets"],
+                **self._sums,
                 fetch_s=self._fetch_s,
-                records=self._sums["records"],
-                broker_records=self._sums["broker_records"],
-                broker_bytes=self._sums["broker_bytes"],
-                saturated_timestamps=self._sums["saturated_timestamps"],
-                orphan_updates=self._sums["orphan_updates"],
-                malformed_records=self._sums["malformed_records"],
                 retries=dict(self._reasons[RangeRetried]),
                 rereads=dict(self._reasons[RangeReread]),
                 scans=dict(self._reasons[SegmentScanned]),

@@ -82,6 +82,14 @@ def test_a_consumer_of_years_keeps_its_last_notices() -> None:
     assert notices[0] == "t-0 is read from the broker from offset 5 on"
 
 
+def test_the_cause_of_the_first_fallback_of_each_reason() -> None:
+    counters = Counters()
+    for reason, detail in (("auth", ""), ("auth", "who are you"), ("not-found", "gone"), ("auth", "who are you, b")):
+        counters(Fallback(PARTITION, 0, 9, reason, detail))
+    assert counters.causes() == ("fallback (auth): who are you", "fallback (not-found): gone")
+    assert counters.report().notices == ()
+
+
 def test_nothing_yet() -> None:
     assert Counters().report() == Report()
     assert Report().mean_bytes_per_get == 0.0

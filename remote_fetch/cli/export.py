@@ -27,7 +27,7 @@ from remote_fetch.cli.progress import Progress
 from remote_fetch.cli.typed import add_typed_options, refuse_packs, typed_config
 from remote_fetch.errors import ConfigError
 from remote_fetch.export import export_topic
-from remote_fetch.observe import Event, Notice
+from remote_fetch.observe import Counters, Event, Notice
 from remote_fetch.settings import typed_option
 from remote_fetch.tables.export_plan import TIER
 
@@ -68,7 +68,7 @@ def add_parser(commands: Any, summary: str) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    warnings: list[str] = []
+    warnings, counters = list[str](), Counters()
     refuse_packs(arguments.unpack)
     start, end = bounds_of(arguments, TIER)
     with Progress("offsets exported", enabled=not arguments.quiet) as progress:
@@ -76,6 +76,7 @@ def _run(arguments: argparse.Namespace) -> int:
         def hear(event: Event) -> None:
             if isinstance(event, Notice) and event.is_warning and event.text not in warnings:
                 warnings.append(event.text)
+            counters(event)
             progress(event)
 
         config = typed_config(arguments, config_from(arguments))
@@ -97,7 +98,7 @@ def _run(arguments: argparse.Namespace) -> int:
             allow_lost=arguments.allow_lost,
             observer=hear,
         )
-    for text in () if arguments.quiet else warnings:
+    for text in () if arguments.quiet else (*warnings, *counters.causes()):
         print(f"% note: {text}", file=sys.stderr)
     print(json.dumps(report.as_dict()) if arguments.json else report)
     return 0

@@ -143,7 +143,8 @@ def print_report(session: Session, elapsed_s: float, count: int | None, prices: 
     if count is not None:
         # The last batch may hold more records than were printed.
         report = replace(report, records=min(report.records, count))
-    for line in report_lines(report, elapsed_s, prices):
+    notes = (f"note: {cause}" for cause in session.counters.causes())
+    for line in (*report_lines(report, elapsed_s, prices), *notes):
         print(f"% {line}", file=sys.stderr)
 
 

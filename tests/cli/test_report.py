@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import pytest
+
+from remote_fetch.cli import export
+from remote_fetch.cli.output import print_report
 from remote_fetch.cli.report import report_lines
-from remote_fetch.observe import Report
+from remote_fetch.observe import Fallback, Observer, Report
+from remote_fetch.session.session import Session
+from remote_fetch.testing.log_builder import LogBuilder
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Run
 
 
 def test_a_report_of_a_read_that_went_straight() -> None:
@@ -13,6 +24,30 @@ def test_a_report_of_a_read_that_went_straight() -> None:
         "remote bytes: 3.8 MiB in 4 GETs, mean 976.6 KiB per GET; indexes: 100 B in 2 GETs",
         "fallbacks: none",
     ]
+
+
+FALLBACKS = [Fallback(LogBuilder().topic_id_partition, first, first, "auth", f"refused {first}") for first in (0, 1)]
+NOTE = "% note: fallback (auth): refused 0"
+
+
+def test_the_cause_of_fallbacks(bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with Session.open({"remote.storage.url": bucket}) as session:
+        for event in FALLBACKS:
+            session.observe(event)
+        print_report(session, 1.0, None, None)
+    assert [line for line in capsys.readouterr().err.splitlines() if "note: fallback" in line] == [NOTE]
+
+
+def test_the_cause_of_an_exports_fallbacks(run: Run, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def exported(*_: object, observer: Observer, **__: object) -> str:
+        for event in FALLBACKS:
+            observer(event)
+        return "the report"
+
+    monkeypatch.setattr(export, "export_topic", exported)
+    words = ("export", "--url", bucket, "-t", "shop", "--to", "nowhere")
+    assert run(*words).stderr.splitlines() == [NOTE]
+    assert run(*words, "-q").stderr == ""
 
 
 def test_a_report_of_a_read_that_did_not() -> None:
