@@ -27,6 +27,8 @@ __all__ = ["Registry", "bare_url"]
 T = TypeVar("T")
 
 _PAUSE_S = 0.5
+_SILENT_S = 2.0
+"""A longer wait for a registry has a line in the log, as one for a broker has."""
 _DEFAULT_WAIT_S = 60.0
 """How long a registry that is away is waited for if `fetch.remote.broker.timeout.ms` is 0: a job has to end."""
 _REQUEST_S = 10
@@ -36,6 +38,7 @@ _NUMBERS = (
 _MOST_REFERENCES = 1000
 _MAX_UNKNOWN = 1000
 _LOG = logging.getLogger("remote_fetch.typed")
+_CONTACT = logging.getLogger("remote_fetch.contact")
 _AWAY = (408, 429, 500, 502, 503, 504)
 _MISSING_ID = (40403, 40401, 40402)
 
@@ -152,7 +155,7 @@ class Registry:
                 Exception,
                 until=Deadline.after(self._wait_s),
                 pause_s=_PAUSE_S,
-                may_pass=_may_pass,
+                may_pass=self._teller(),
             )
         except SchemaRegistryError as error:
             status = error.http_status_code
@@ -178,6 +181,23 @@ class Registry:
             raise RegistryUnavailable(
                 f"the schema registry {self.url} does not answer: {type(error).__name__}"
             ) from None
+
+    def _teller(self) -> Callable[[Exception], bool]:
+        """As `_may_pass`, for one question. If its answer is waited for, the log says so once."""
+        silence, has_told = Deadline.after(_SILENT_S), False
+
+        def may_pass(error: Exception) -> bool:
+            nonlocal has_told
+            if not _may_pass(error):
+                return False
+            if silence.is_over and not has_told:
+                status = getattr(error, "http_status_code", None)
+                cause = type(error).__name__ if status is None else f"it answers {status}"
+                _CONTACT.warning("waiting %g s at most for the schema registry %s: %s", self._wait_s, self.url, cause)
+                has_told = True
+            return True
+
+        return may_pass
 
     def _open(self) -> Any:
         if self._client is None:

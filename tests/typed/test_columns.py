@@ -15,6 +15,7 @@ import pytest
 from remote_fetch.config import Config
 from remote_fetch.decode.columns import schema_for
 from remote_fetch.errors import ConfigError, RegistryDenied, RegistryUnavailable, UndecodableValue, UnknownSchema
+from remote_fetch.typed import registry as module
 from remote_fetch.typed.columns import TypedColumns
 from remote_fetch.typed.plan import plan_typed
 from tests.typed.avro_cases import encode
@@ -228,6 +229,22 @@ def test_a_registry_that_is_away_is_asked_again(registry: RegistryDouble) -> Non
     registry.failures += [503]
     typed_of(config_of(registry))
     assert len(registry.asked) == 2
+
+
+def test_a_wait_for_a_registry_has_one_line(
+    registry: RegistryDouble, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the words of a wait for a broker, and to the same logger, which the command line prints."""
+    monkeypatch.setattr(module, "_PAUSE_S", 0.0)
+    registry.register("t-value", V1)
+    registry.failures += [503]
+    typed_of(config_of(registry))
+    assert caplog.messages == [], "a short wait is none"
+    monkeypatch.setattr(module, "_SILENT_S", 0.0)
+    registry.failures += [503, 503]
+    typed_of(config_of(registry))
+    assert caplog.messages == [f"waiting 60 s at most for the schema registry {registry.url}: it answers 503"]
+    assert caplog.records[0].name == "remote_fetch.contact"
 
 
 def test_a_registry_that_stays_away_is_an_error_in_time() -> None:
