@@ -2,7 +2,8 @@
 
     python 09_typed_values.py BOOTSTRAP_SERVERS TIER_URL TOPIC REGISTRY_URL
 
-Values of all versions become columns of the latest one. Needs the extras `avro` and `registry`, and DuckDB.
+Values of all versions become columns of the latest one, which needs fields `id` and `state`.
+Needs the extras `avro` and `registry`, and DuckDB.
 """
 
 from __future__ import annotations

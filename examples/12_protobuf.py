@@ -2,7 +2,7 @@
 
     python 12_protobuf.py BOOTSTRAP_SERVERS TIER_URL TOPIC REGISTRY_URL
 
-Messages that import others are read with what the registry knows of them.
+The message needs fields `id` and `items`, which is repeated. Imports are read with what the registry knows of them.
 Needs the extras `protobuf` and `registry`, and Polars.
 """
 

@@ -2,8 +2,8 @@
 
     python 13_json.py BOOTSTRAP_SERVERS TIER_URL TOPIC SCHEMA_FILE DIRECTORY
 
-SCHEMA_FILE is a JSON Schema. For values that Confluent's serializer wrote, use json-confluent and a registry instead.
-Needs DuckDB.
+SCHEMA_FILE is a JSON Schema with properties `id` and `items`, which is an array.
+For values that Confluent's serializer wrote, use json-confluent and a registry instead. Needs DuckDB.
 """
 
 from __future__ import annotations
