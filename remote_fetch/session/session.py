@@ -34,21 +34,8 @@ from remote_fetch.locate.locator import (
     StepwiseGuessing,
 )
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.model import (
-    IsolationLevel,
-    RemoteLogSegmentId,
-    RemoteLogSegmentMetadata,
-    TopicIdPartition,
-    Uuid,
-)
-from remote_fetch.observe import (
-    Counters,
-    Event,
-    MetadataUnusable,
-    Notice,
-    Observer,
-    ignore,
-)
+from remote_fetch.model import IsolationLevel, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from remote_fetch.observe import Counters, Event, MetadataUnusable, Notice, Observer, ignore
 from remote_fetch.session.brokers import Brokers, open_brokers
 from remote_fetch.session.budgets import BudgetLease
 from remote_fetch.session.decode_pool import DecodePool
