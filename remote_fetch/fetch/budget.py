@@ -3,6 +3,8 @@
 Rules of the file:
 
 - A GET lines up before it starts, and counts when it starts. One that is not made leaves the line, and counts nothing.
+- A GET may start if the budget has room for those ahead of it in the line and for itself. It counts from that time on,
+  because its thread may come later: else the rate of a busy process would be lower.
 - Nothing is saved up: after a pause there is no burst.
 - A GET that already runs is charged at once, and delays those in the line: another attempt, or bytes that came unasked.
 """
@@ -17,8 +19,8 @@ from contextlib import suppress
 
 __all__ = ["Budget", "Place"]
 
-_SOON_S = 0.001
-"""How soon to ask again if only GETs that may start now are ahead in the line."""
+_LATE_S = 0.1
+"""How late a thread may come to its turn, so that the next GETs need not wait for the time that it lost."""
 
 
 class Budget:
@@ -39,8 +41,8 @@ class Budget:
 
     def line_up(self, size_bytes: int) -> Place:
         """A place for one GET of so many bytes, behind those that are in the line. It has to leave the line."""
-        place = Place(self, size_bytes)
         with self._lock:
+            place = Place(self, size_bytes, self._clock())
             self._line.append(place)
         return place
 
@@ -57,19 +59,18 @@ class Budget:
         """As `Place.wait_s`."""
         with self._lock:
             now = self._clock()
-            if self._line[0] is place:
-                left_s = max(self._bytes_free_at, self._gets_free_at) - now
-                if left_s <= 0:
-                    self._line.popleft()
-                    self._charge(now, place.size_bytes, 1)
-                return max(left_s, 0.0)
-            bytes_at, gets_at = max(now, self._bytes_free_at), max(now, self._gets_free_at)
+            bytes_at, gets_at = self._bytes_free_at, self._gets_free_at
             for other in self._line:
+                due_at = max(bytes_at, gets_at, other.since, now - _LATE_S)
                 if other is place:
                     break
-                bytes_at += other.size_bytes * self._second_per_byte
-                gets_at += self._seconds_per_get
-            return max(bytes_at - now, gets_at - now, _SOON_S)
+                bytes_at = due_at + other.size_bytes * self._second_per_byte
+                gets_at = due_at + self._seconds_per_get
+            if due_at <= now:
+                self._line.remove(place)
+                due_at = max(self._bytes_free_at, self._gets_free_at, place.since, now - _LATE_S)
+                self._charge(due_at, place.size_bytes, 1)
+            return max(due_at - now, 0.0)
 
     def leave(self, place: Place) -> None:
         """As `Place.leave`."""
@@ -81,11 +82,11 @@ class Budget:
 
 
 class Place:
-    """The place of one GET in the line of a budget."""
+    """The place of one GET in the line of a budget. It lined up at `since`, by the clock."""
 
-    def __init__(self, budget: Budget, size_bytes: int) -> None:
+    def __init__(self, budget: Budget, size_bytes: int, since: float) -> None:
         self._budget = budget
-        self.size_bytes = size_bytes
+        self.size_bytes, self.since = size_bytes, since
 
     def wait_s(self) -> float:
         """The seconds until the GET may start, unless it moves up. 0: it may, has been counted, and left the line."""

@@ -78,7 +78,17 @@ class TestTimes:
         places = lined_up(budget, 1000, 1000, 1000, 1000)
         assert starts(clock, places[:1]) == [100.0]
         clock.now = 200.0
-        assert starts(clock, places[1:]) == [200.0, 201.0, 202.0]
+        assert starts(clock, places[1:]) == pytest.approx([200.0, 200.9, 201.9])
+
+    def test_a_thread_that_comes_late_takes_no_time_of_the_next(self, clock: Clock) -> None:
+        """By a tenth of a second at most. The rate stays that of the budget."""
+        budget = Budget(None, 4, clock)
+        found = []
+        for place in lined_up(budget, *[0] * 9):
+            while (left_s := place.wait_s()) > 0:
+                clock.now += left_s + 0.05
+            found.append(clock.now)
+        assert found == pytest.approx([100.0, *(100.3 + each / 4 for each in range(8))])
 
     def test_what_came_without_a_reservation_delays_the_next(self, clock: Clock) -> None:
         budget = Budget(1000, 10, clock)
@@ -99,10 +109,12 @@ class TestTimes:
         assert [place.wait_s() for place in others] == [10.0, 20.0, 30.0]
         assert starts(clock, [*others, *lined_up(budget, 10)]) == [110.0, 120.0, 130.0, 140.0]
 
-    def test_a_place_behind_another_waits_for_it(self, clock: Clock) -> None:
-        ahead, behind = lined_up(Budget(1000, None, clock), 0, 0)
-        assert 0 < behind.wait_s() < 0.01
-        assert (ahead.wait_s(), behind.wait_s()) == (0, 0)
+    def test_a_place_behind_others_waits_until_there_is_room_for_all(self, clock: Clock) -> None:
+        """The thread of the first one may come late. Then those behind do not wait for it."""
+        first, ahead, behind = lined_up(Budget(1024, None, clock), 0, 64, 0)
+        assert behind.wait_s() == 1 / 16
+        clock.now += 1 / 16
+        assert (behind.wait_s(), ahead.wait_s(), first.wait_s()) == (0, 0, 0)
 
 
 class Store:
