@@ -134,20 +134,20 @@ class Handover:
 
         librdkafka gives such an error all the same. If `offset` is below 0, the error has none.
         """
-        expected = self.next_offset(partition)
-        if expected == STORED:
+        expected = self._next(partition)
+        if expected.offset == STORED:
             return False
         has_begun = partition.state.is_fetched and self.position(partition) >= 0
-        if min(offset, expected) >= 0 and (offset <= expected or not has_begun):
+        if min(offset, expected.offset) >= 0 and (offset <= expected.offset or not has_begun):
             # librdkafka gives the records before the offset first. It may pass markers and aborted records after them.
-            return offset != expected
+            return offset != expected.offset
         return not self._has_stopped(partition, expected)
 
-    def _has_stopped(self, partition: AssignedPartition, offset: int) -> bool:
-        """Whether librdkafka has stopped the partition: it refuses to seek then. If not, it goes on at `offset`."""
+    def _has_stopped(self, partition: AssignedPartition, expected: TopicPartition) -> bool:
+        """Whether librdkafka has stopped the partition: it refuses to seek then. If not, it goes on at `expected`."""
         with _unless_stopped():
-            self._librdkafka.seek(partition.topic_partition(offset))
-            partition.enter(partition.state.assigned_again(offset))
+            self._librdkafka.seek(expected)
+            partition.enter(partition.state.assigned_again(expected.offset, expected.leader_epoch))
             return False
         return True
 

@@ -282,6 +282,20 @@ def test_an_error_from_before_a_seek_resets_nothing(
     assert (bench.mode(0), bench.partition(0).state.offset) == ("broker", 7)
 
 
+def test_after_an_error_from_before_a_seek_librdkafka_goes_on_with_the_leader_epoch() -> None:
+    """Without it librdkafka does not notice that the log was truncated."""
+    bench = Bench(ResetPolicy.LATEST)
+    bench.assign({0: 7})
+    bench.end(0, 7, leader_epoch=2)
+    bench.run_due_work()
+    bench.librdkafka.errors_are_late = True
+    bench.librdkafka.live.append(error_of(0, KafkaError._AUTO_OFFSET_RESET))
+    bench.librdkafka.calls_since()
+    assert bench.merge.poll(0) is None
+    assert bench.librdkafka.calls_since() == [("seek", 0, 7, 2)]
+    assert bench.partition(0).state.leader_epoch == 2
+
+
 @pytest.mark.parametrize(("position", "offset"), [(-1001, 7), (12, 12), (12, 14)])
 def test_an_error_of_the_offset_that_librdkafka_has_come_to_resets(position: int, offset: int) -> None:
     """It may have passed two markers after the last record."""
