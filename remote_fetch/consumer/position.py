@@ -153,7 +153,9 @@ class Position:
         return self._storable(self.delivered)
 
     def _storable(self, offset: int) -> TopicPartition:
-        return storable(self._topic, self._number, offset, self._leader_epoch if offset >= 0 else None)
+        # The epoch of the last record may be newer than that of the one before those that a running `consume` holds.
+        is_last = offset >= max(self.next_offset, 0)
+        return storable(self._topic, self._number, offset, self._leader_epoch if is_last else None)
 
     def mark_stored(self) -> None:
         """Note that librdkafka has stored `to_store`."""

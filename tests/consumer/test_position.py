@@ -42,6 +42,17 @@ def test_a_position_is_held_before_the_messages_of_a_running_consume(is_taken: b
     assert (position.delivered, position.is_held) == (8, False)
 
 
+def test_a_held_message_gives_its_leader_epoch_to_no_position_before_it() -> None:
+    """A log that has lost that epoch would count as truncated before the position."""
+    position, first = at(5), live(0, 7)
+    position.hold(first)
+    position.follow(8, 6)
+    assert position.to_store() == storable("t", 0, 5, None)
+    assert position.to_store().leader_epoch is None
+    position.release()
+    assert position.to_store().leader_epoch == 6
+
+
 def test_the_end_of_what_the_store_has_moves_a_known_position_forward() -> None:
     position = at(5)
     position.skip_to(9, 6)
