@@ -125,14 +125,11 @@ class _Reads:
     def _with_tier(self, opened: OpenPartition) -> OpenPartition:
         """The partition with the end of its tier. Raises an error if that is unknown: the tier would look empty."""
         opened = self._planner.reopened(opened)
-        reason = self._session.unlocated
-        if reason is not None:
-            raise Unlocatable(
-                f"end='tier': segments cannot be located ({reason}), so the end of the tier is unknown",
-                topic=opened.partition.topic,
-                hint="A warning before this error tells why. To read through the brokers, ask for end='latest' "
-                "(--end latest)",
-            )
+        try:
+            self._session.check_located()
+        except Unlocatable as error:
+            through_brokers = "To read through the brokers, ask for end='latest' (--end latest)"
+            raise error.at(topic=opened.partition.topic, hint=through_brokers) from error.__cause__
         return opened
 
     def _first_read(self, opened: OpenPartition, number: int, end: Bound) -> tuple[int, int]:
