@@ -38,7 +38,7 @@ _LONGEST_WAIT_S = 1.0
 _BLOCK_RECORDS, _BLOCK_BYTES = 1_024, 640 << 10
 """A block is the records that are prepared for the next polls: at most so many, of about so many bytes. More of them
 would leave the processor's cache before they are polled."""
-_RESET, _END = KafkaError._AUTO_OFFSET_RESET, KafkaError._PARTITION_EOF
+_RESET, _END, _FATAL = KafkaError._AUTO_OFFSET_RESET, KafkaError._PARTITION_EOF, KafkaError._FATAL
 
 
 class Merge:
@@ -360,9 +360,11 @@ class Merge:
         """Look at a message of librdkafka. Returns whether it only resets its partition: it is not for the application.
 
         That is so if an offset is out of range, and the application wants a reset. It stays so after the partition was
-        given back: librdkafka keeps the error.
+        given back: librdkafka keeps the error. After a fatal error librdkafka calls no callback for what it drops.
         """
         error = message.error()
+        if error is not None and error.code() == _FATAL:
+            self._partitions.settle()
         if error is None or error.code() not in (_RESET, _END):
             return False
         if error.code() == _RESET and self._reset is not ResetPolicy.ERROR:

@@ -200,9 +200,9 @@ class Partitions:
         self.note_change()
 
     def settle(self) -> None:
-        """Go on after an assignment that librdkafka has refused: it may have dropped those of before, or kept them.
+        """Go on after an assignment that librdkafka has refused, or a fatal error: it may have dropped partitions.
 
-        It may also have paused some of them for the assignment.
+        It may also have paused some of those that it keeps for the assignment.
         """
         kept = {(partition.topic, partition.partition) for partition in self._librdkafka.assignment()}
         self.drop([partition.topic_partition() for key, partition in self.assigned.items() if key not in kept])

@@ -139,7 +139,9 @@ class Remote:
         except KafkaException:
             self.partitions.settle()
             raise
-        self.partitions.begin(partitions, replaces=not is_incremental)
+        held = {(partition.topic, partition.partition) for partition in self._librdkafka.assignment()}
+        begun = [each for each in partitions if (each.topic, each.partition) in held]  # none after a fatal error
+        self.partitions.begin(begun, replaces=not is_incremental)
         self._idle_store.start()
 
     def unassign(self) -> None:

@@ -47,7 +47,8 @@ class FakeLibrdkafka:
     `calls` are the calls that it was given, `live` the messages that it will give, `positions` its positions. A seek in
     a partition of `stopped` fails. A partition of `stops_at_resume` gets there once it is resumed, and one whose offset
     is out of range with that error, unless `errors_are_late`. If the group `rebalances_eagerly`, librdkafka refuses
-    incremental calls. If it `refuses_assign`, nothing is assigned after that, or as before if it `keeps_refused`.
+    incremental calls. If it `refuses_assign`, nothing is assigned after that, or as before if it `keeps_refused`. After
+    `fail` it has met a fatal error: it assigns nothing, and raises nothing.
     """
 
     def __init__(self, clock: FakeClock | None = None) -> None:
@@ -58,7 +59,7 @@ class FakeLibrdkafka:
         self.high_watermark: int | None = None
         self.stored: dict[int, int] = {}
         self.assigned: list[TopicPartition] = []
-        self.refuses_assign = self.keeps_refused = False
+        self.refuses_assign = self.keeps_refused = self._is_fatal = False
         self.store_error: KafkaException | None = None
         self.stopped: set[int] = set()
         self.stops_at_resume: set[int] = set()
@@ -74,6 +75,11 @@ class FakeLibrdkafka:
         if isinstance(given, Exception):
             raise given
         return self._given(given)
+
+    def fail(self) -> None:
+        """Meet a fatal error, and report it. No callback is called for what was assigned."""
+        self._is_fatal, self.assigned = True, []
+        self.live.append(error_of(-1, KafkaError._FATAL))
 
     def _given(self, message: Message) -> Message:
         error = message.error()
@@ -95,7 +101,7 @@ class FakeLibrdkafka:
         if self.refuses_assign:
             self.assigned = self.assigned if self.keeps_refused else []
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
-        self.assigned = partitions
+        self.assigned = [] if self._is_fatal else partitions
         self.stopped.clear()
         self.positions.clear()
         self.calls.append(("assign", [place(partition) for partition in partitions]))
@@ -113,6 +119,7 @@ class FakeLibrdkafka:
         self.calls.append(("incremental_unassign", [partition.partition for partition in partitions]))
 
     def incremental_assign(self, partitions: list[TopicPartition], /) -> None:
+        self.assigned = [] if self._is_fatal else self.assigned + partitions
         self.calls.append(("incremental_assign", [place(partition) for partition in partitions]))
 
     def pause(self, partitions: list[TopicPartition]) -> None:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_END, OFFSET_STORED, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, OFFSET_STORED, KafkaError, KafkaException, TopicPartition
 
 from remote_fetch.config import Config
 from remote_fetch.consumer.consumer import RemoteConsumer
@@ -96,6 +96,26 @@ def test_an_assignment_that_librdkafka_refuses_may_keep_the_partitions_of_before
         remote.assign([TopicPartition("t", 1, 50)], is_incremental=False)
     assert list(remote.partitions.assigned) == [("t", 0), ("t", 1)]
     assert librdkafka.calls_since()[-2:] == [("pause", 1), ("resume", 1)]
+
+
+@pytest.mark.parametrize("is_incremental", [False, True])
+@pytest.mark.parametrize("consumes", [False, True])
+def test_after_a_fatal_error_nothing_is_read_from_the_store(
+    remote: Remote, librdkafka: FakeLibrdkafka, *, is_incremental: bool, consumes: bool
+) -> None:
+    """librdkafka drops all partitions, and later ones too. It calls no callback, and raises nothing."""
+    remote.assign([TopicPartition("t", 0, 5), TopicPartition("t", 1, OFFSET_END)], is_incremental=is_incremental)
+    feed = remote.partitions.assigned["t", 0].feed
+    librdkafka.fail()
+    message = remote.merge.consume(1, 60)[0] if consumes else remote.merge.poll(60)
+    error = None if message is None else message.error()
+    assert error is not None
+    assert error.code() == KafkaError._FATAL
+    assert remote.partitions.assigned == {}
+    assert feed is not None
+    assert feed.is_cancelled
+    remote.assign([TopicPartition("t", 0, 5)], is_incremental=is_incremental)
+    assert remote.partitions.assigned == {}
 
 
 def test_nothing_is_assigned_if_the_callback_closed_the_consumer(remote: Remote, librdkafka: FakeLibrdkafka) -> None:

@@ -1,4 +1,4 @@
-"""The positions of a RemoteConsumer, and its partitions after a refused assignment, are those of a plain consumer."""
+"""The positions of a RemoteConsumer, and its partitions after an error, are those of a plain consumer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from remote_fetch import RemoteConsumer
 from tests.rig import topics
@@ -103,6 +103,46 @@ def test_an_assignment_that_is_refused(
             assert [consumer.poll(0.2) for _ in range(10)] == 10 * [None]
     finally:
         consumer.close()
+
+
+@pytest.mark.parametrize("more", _MORE.values(), ids=_MORE)
+@pytest.mark.parametrize("consumes", [False, True])
+def test_a_static_member_that_another_one_has_fenced(
+    rig_43: Rig, new_topic: Callable[[str], str], more: dict[str, str], *, consumes: bool
+) -> None:
+    """The other one gets its partitions, and librdkafka calls no callback."""
+    topic = new_topic("fenced")
+    topics.create_topic(rig_43, topic)
+    topics.produce(rig_43, topic, 1_000)
+    topics.wait_tiered(rig_43, topic)
+    member = {"group.id": topic, "group.instance.id": "one", "heartbeat.interval.ms": 200, "session.timeout.ms": 6000}
+    config = {**config_of(rig_43), **member, "auto.offset.reset": "earliest", **more}
+    old, new = RemoteConsumer(config), RemoteConsumer(config)
+
+    def next_of_old() -> Message | None:
+        return next(iter(old.consume(1, 0.1)), None) if consumes else old.poll(0.1)
+
+    try:
+        old.subscribe([topic])
+        assert first_of(old) == 0
+        new.subscribe([topic])
+        is_fatal, deadline_s = False, time.monotonic() + 60
+        while not is_fatal and time.monotonic() < deadline_s:
+            time.sleep(0.02)  # most records are still to come
+            message = next_of_old()
+            error = None if message is None else message.error()
+            is_fatal = error is not None and error.code() == KafkaError._FATAL
+        assert is_fatal
+        assert [next_of_old() for _ in range(10)] == 10 * [None]
+        with pytest.raises(KafkaException):
+            old.seek(TopicPartition(topic, 0, 3))
+        old.assign([TopicPartition(topic, 0, 3)])
+        assert [next_of_old() for _ in range(10)] == 10 * [None]
+        assert old.assignment() == []
+        assert first_of(new) >= 0
+    finally:
+        old.close()
+        new.close()
 
 
 def position_at(consumer: RemoteConsumer, topic: str, offset: int) -> tuple[int, int | None]:
