@@ -368,10 +368,10 @@ class Config:
 
 def _option(name: str, value: object) -> str:
     """An option as text: JSON for an object or an array. Raises ConfigError, which shows no value."""
-    if not isinstance(value, (dict, list)):
+    if not isinstance(value, (Mapping, list, tuple)):
         return str(value)
     try:
-        return json.dumps(value)
+        return json.dumps(dict(value) if isinstance(value, Mapping) else value)
     except (TypeError, ValueError, RecursionError):
         what = "JSON has only texts, numbers, booleans, null, arrays and objects"
         raise ConfigError(f"{name}: a value in it cannot be JSON", key=name, hint=what) from None

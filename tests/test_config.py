@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -143,8 +144,12 @@ def test_options_keep_the_rest_of_their_name() -> None:
 def test_objects_and_arrays_become_json() -> None:
     """A user of Python writes a dict where the command line has JSON."""
     kwargs = {"region_name": "eu-west-1", "verify": True, "hosts": ["a"]}
-    options = Config.parse({"remote.storage.options.client_kwargs": kwargs}).options
-    assert json.loads(options["client_kwargs"]) == kwargs
+    for given in (kwargs, MappingProxyType(kwargs)):
+        options = Config.parse(
+            {"remote.storage.options.client_kwargs": given, "remote.storage.options.a": ("b",)}
+        ).options
+        assert json.loads(options["client_kwargs"]) == kwargs
+        assert json.loads(options["a"]) == ["b"]
     with pytest.raises(ConfigError, match="client_kwargs: a value in it cannot be JSON") as caught:
         Config.parse({"remote.storage.options.client_kwargs": {"password": b"hunter2"}})
     assert "hunter2" not in str(caught.value)
