@@ -115,6 +115,7 @@ class Restore:
                 self._check_job(journal)
                 self._take_over(journal)
             self.maps = journal.maps
+            journal.note_reads(self._stops())
             self._session.observe(self._left(journal))
             for plan in self.plans:
                 self._partition(plan, journal)
@@ -130,6 +131,10 @@ class Restore:
         journal = Journal.resume(self._request.journal)
         journal.give_up(number)
         journal.close()
+
+    def _stops(self) -> dict[int, int]:
+        """The offsets, exclusive, up to which this run reads the old partitions."""
+        return {partition.partition: stop for partition, (_, stop) in planned_read(self.plans).ranges.items()}
 
     def _left(self, journal: Journal) -> ReadPlanned:
         """The read of the offsets that no run before has written."""
@@ -229,6 +234,14 @@ class Restore:
                 )
             found[number] = list(_stretches(self._batches(plan, known), ahead))
             if more := ahead - _count(found[number]):
+                stop, seen = self._stops().get(number, 0), journal.reads.get(number, 0)
+                if stop < seen:
+                    raise ConfigError(
+                        f"partition {number} of the old topic can be read up to offset {stop - 1} now, and a run "
+                        f"before read up to {seen - 1}: {more} records of the target are behind that",
+                        key="-t",
+                        hint="Run it with the storage and brokers of the run before, or when the tier has grown",
+                    )
                 journal.give_up(number)
                 raise ConfigError(
                     f"partition {number} of the target has {more} records more than the tier",

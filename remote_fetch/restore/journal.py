@@ -1,6 +1,7 @@
 """The journal of a restore: a file that says which records are in the new topic. A later run goes on from it.
 
     {"restore": 1, "topic": "orders", "topic_id": "...", "isolation": "read_committed", "target": "orders", ...}
+    {"reads": {"0": 9000}}
     {"partition": 0, "source": 0, "target": 0, "records": 4000}
     {"given_up": 0}
 
@@ -8,6 +9,7 @@ Rules of the file:
 
 - Lines are appended after the broker has acknowledged their records, and are on disk before the next ones are sent.
 - A last line that is cut off does not count: its records are found in the new topic.
+- Each run says before its first record up to which old offsets it reads. A later run may see less of the old topic.
 - A job is given up if a partition of the new topic has records that are not in the old one. No run goes on from it.
   That line is the last one. The offsets of the lines before it are right, and are translated as before.
 """
@@ -50,12 +52,16 @@ class JournalHead:
 
 
 class Journal:
-    """A journal that is open for writing. `maps` has the offset map of each partition."""
+    """A journal that is open for writing.
 
-    def __init__(self, file: BinaryIO, head: JournalHead, maps: dict[int, OffsetMap]) -> None:
+    `maps` has the offset map of each partition, `reads` the old offset up to which any run has read it (exclusive).
+    """
+
+    def __init__(self, file: BinaryIO, known: _Known) -> None:
         self._file = file
-        self.head = head
-        self.maps = maps
+        self.head = known.head
+        self.maps = known.maps
+        self.reads = known.reads
 
     @staticmethod
     def is_begun(path: Path) -> bool:
@@ -79,7 +85,7 @@ class Journal:
             file = open(path, "wb")  # noqa: SIM115 - `close` does
         except OSError as error:
             raise ConfigError(f"--journal {path}: {file_fault(error)}", key="--journal") from None
-        journal = cls(file, head, {number: OffsetMap(start) for number, start in head.starts.items()})
+        journal = cls(file, _Known.begun(head))
         fields = {name: value for name, value in asdict(head).items() if value != {}}
         journal._write({"restore": _VERSION, **fields})
         journal.sync()
@@ -91,17 +97,22 @@ class Journal:
 
         Raises ConfigError for a file that is none, or if the job was given up.
         """
-        head, maps, given_up, end = _read(path)
-        if given_up is not None:
+        known, end = _read(path)
+        if known.given_up is not None:
             raise ConfigError(
-                f"--journal {path}: partition {given_up} of the target has records that are not of this restore",
+                f"--journal {path}: partition {known.given_up} of the target has records that are not of this restore",
                 key="--journal",
                 hint="Begin again with an empty topic and a new journal",
             )
         file = open(path, "r+b")  # noqa: SIM115 - `close` does
         file.truncate(end)
         file.seek(end)
-        return cls(file, head, maps)
+        return cls(file, known)
+
+    def note_reads(self, stops: Mapping[int, int]) -> None:
+        """Note the old offsets, exclusive, up to which this run reads partitions, and put all lines on disk."""
+        self._write({"reads": dict(stops)})
+        self.sync()
 
     def add(self, partition: int, source: int, count: int) -> None:
         """Note records that the new topic has."""
@@ -132,32 +143,60 @@ def read_maps(path: Path) -> tuple[JournalHead, dict[int, OffsetMap], int | None
     That partition has records that are not of the job at or behind the end of its map. Raises ConfigError for a file
     that is no journal.
     """
-    head, maps, given_up, _ = _read(path)
-    return head, maps, given_up
+    known, _ = _read(path)
+    return known.head, known.maps, known.given_up
 
 
-def _read(path: Path) -> tuple[JournalHead, dict[int, OffsetMap], int | None, int]:
-    """The head, the maps, the partition of `give_up`, and the byte after the last whole line."""
-    maps: dict[int, OffsetMap] = {}
-    head: JournalHead | None = None
+@dataclass
+class _Known:
+    """The contents of a journal. `given_up` is the partition for which the job was given up; None: it was not."""
+
+    head: JournalHead
+    maps: dict[int, OffsetMap]
+    reads: dict[int, int] = field(default_factory=dict)
     given_up: int | None = None
+
+    @classmethod
+    def begun(cls, head: JournalHead) -> _Known:
+        """The contents of a journal that has its first line alone."""
+        return cls(head, {number: OffsetMap(start) for number, start in head.starts.items()})
+
+    def take(self, line: Mapping[str, Any]) -> None:
+        """Take a line. Raises ValueError, KeyError, TypeError or AttributeError for one that is none."""
+        if self.given_up is not None:
+            raise ValueError("a line behind the one that gives the job up")
+        if "given_up" in line:
+            self.given_up = _offset(line["given_up"])
+            self.maps[self.given_up]
+        elif "reads" in line:
+            for number, stop in line["reads"].items():
+                self.reads[int(number)] = max(self.reads.get(int(number), 0), _offset(stop))
+        else:
+            run = Run(*(_offset(line[name]) for name in Run._fields))
+            added = self.maps[line["partition"]].add(run.source, run.records)
+            if added.target != run.target:
+                raise ValueError(f"{run} does not follow the line before it")
+
+
+def _read(path: Path) -> tuple[_Known, int]:
+    """The contents, and the byte after the last whole line."""
+    known: _Known | None = None
     end = 0
     try:
         with open(path, "rb") as file:
             while (line := file.readline(_MAX_LINE_BYTES)).endswith(b"\n"):
-                if head is None:
-                    head = _head_of(json.loads(line))
-                    maps = {number: OffsetMap(start) for number, start in head.starts.items()}
+                if known is None:
+                    known = _Known.begun(_head_of(json.loads(line)))
                 else:
-                    given_up = _take(maps, json.loads(line), given_up)
+                    known.take(json.loads(line))
                 end += len(line)
     except OSError as error:
         raise ConfigError(f"the journal {path}: {file_fault(error)}", key="--journal") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{path} is no journal of a restore, at byte {end}: {error}", key="--journal") from None
-    if head is None:
+    if known is None:
         raise ConfigError(f"{path} is no journal of a restore: it has no first line", key="--journal")
-    return head, maps, given_up, end
+    return known, end
 
 
 def _head_of(line: Mapping[str, Any]) -> JournalHead:
@@ -171,21 +210,6 @@ def _head_of(line: Mapping[str, Any]) -> JournalHead:
         str(line[name]) for name in ("topic", "topic_id", "isolation", "target", "target_id")
     )
     return JournalHead(topic, topic_id, isolation, target, target_id, starts, source_starts)
-
-
-def _take(maps: Mapping[int, OffsetMap], line: Mapping[str, Any], given_up: int | None) -> int | None:
-    """Take a line into the maps. Returns the partition for which the job is given up now, None if it is not."""
-    if given_up is not None:
-        raise ValueError("a line behind the one that gives the job up")
-    if "given_up" in line:
-        number = _offset(line["given_up"])
-        maps[number]
-        return number
-    run = Run(*(_offset(line[name]) for name in Run._fields))
-    added = maps[line["partition"]].add(run.source, run.records)
-    if added.target != run.target:
-        raise ValueError(f"{run} does not follow the line before it")
-    return None
 
 
 def _offset(value: Any) -> int:

@@ -112,6 +112,29 @@ def test_a_whole_topic(bucket: Path, tmp_path: Path, isolation: str) -> None:
     assert maps[2].translate(47) == 5  # 40 and 46 are gaps
 
 
+def test_a_run_that_sees_less_of_the_old_topic_does_not_give_the_job_up(tmp_path: Path) -> None:
+    """The records that it does not know are not another writer's: a run before read them."""
+    log, whole, behind = LogBuilder("orders", Uuid(bytes(range(16))), 0), tmp_path / "whole", tmp_path / "behind"
+    for folder in (behind, whole):
+        log.append_batch([Record(0), Record(1)])
+        log.roll()
+        write_kafka_local(folder, log.segments())
+
+    class Killed(FakeTarget):
+        def flush(self) -> None:
+            super().flush()
+            if self.flushes == 1:  # all are written, and no checkpoint notes them
+                raise KeyboardInterrupt
+
+    target, journal = Killed(), tmp_path / "journal"
+    with pytest.raises(KeyboardInterrupt):
+        restore(whole, journal, target)
+    with pytest.raises(ConfigError, match="up to offset 1 now, and a run before read up to 3: 2 records"):
+        restore(behind, journal, target)
+    assert restore(whole, journal, target).of_partitions == {0: 4}
+    assert len(target.logs[0]) == 4
+
+
 def test_runs_that_die_anywhere_leave_each_record_once(bucket: Path, tmp_path: Path) -> None:
     wanted = expected(bucket, "read_committed")
     for seed in range(fewer(30)):

@@ -20,9 +20,9 @@ def test_a_wrong_address_is_one_error(capfd: pytest.CaptureFixture[str]) -> None
         new.open(1, {}, -1)
     with closing(Target(address, "new")) as new, pytest.raises(BrokerUnavailable) as replayed:
         new.partitions()
-    assert str(restored.value) == str(replayed.value)
-    assert "bootstrap.servers=127.0.0.1:1: " in str(restored.value)
-    assert "--to of a target" in str(restored.value)
+    for said in (str(restored.value), str(replayed.value)):  # librdkafka tells one cause or several
+        assert "bootstrap.servers=127.0.0.1:1: " in said
+        assert "--to of a target" in said
     assert capfd.readouterr() == ("", "")
 
 
