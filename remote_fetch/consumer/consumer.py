@@ -237,14 +237,15 @@ class RemoteConsumer(_Consumer):
 
     @_locked
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """As the parent's."""
+        """As the parent's, with the metadata of the argument."""
         found = super().position(partitions)
         remote = self._remote
         if remote is not None:
             remote.merge.flush_position()
             for at, (answer, assigned) in enumerate(zip(found, remote.partitions.lookup(found), strict=True)):
                 if assigned is not None and not (assigned.follows_librdkafka and answer.offset >= 0):
-                    found[at] = assigned.position.shown
+                    shown = assigned.position.shown
+                    found[at] = storable(*assigned.key, shown.offset, shown.leader_epoch, answer.metadata)
         return found
 
     @_typed_as(_Consumer.get_watermark_offsets)

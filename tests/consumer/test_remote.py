@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_END, OFFSET_STORED, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, OFFSET_INVALID, OFFSET_STORED, KafkaError, KafkaException, TopicPartition
 
 from remote_fetch.config import Config
 from remote_fetch.consumer.consumer import RemoteConsumer
@@ -259,6 +259,23 @@ def test_partitions_are_told_as_they_were_assigned(tmp_path: Path) -> None:
         finally:
             consumer.close()
         assert told == [(0, 5, 3, "m"), (1, OFFSET_END, 7, None), (2, OFFSET_STORED, None, None)]
+
+
+def test_positions_have_the_metadata_of_the_question(tmp_path: Path) -> None:
+    """As those of a plain consumer, so that `commit(offsets=position(assignment()))` commits it."""
+    config = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "remote.storage.url": str(tmp_path)}
+    for is_enabled in (False, True):
+        consumer = RemoteConsumer({**config, "fetch.remote.enabled": is_enabled, "enable.auto.commit": False})
+        try:
+            consumer.assign([TopicPartition("t", 0, OFFSET_END, metadata="m"), TopicPartition("t", 1, OFFSET_END)])
+            told = [(found.offset, found.metadata) for found in consumer.position(consumer.assignment())]
+            assert told == [(OFFSET_INVALID, "m"), (OFFSET_INVALID, None)]
+            if consumer._remote is not None:
+                consumer._remote.partitions.assigned["t", 0].position.follow(9, 4)
+                (found,) = consumer.position([TopicPartition("t", 0, metadata="k", leader_epoch=7)])
+                assert (found.offset, found.leader_epoch, found.metadata) == (9, 4, "k")
+        finally:
+            consumer.close()
 
 
 def test_a_consumer_that_cannot_store_its_positions_is_closed_all_the_same(
