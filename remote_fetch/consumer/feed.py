@@ -70,7 +70,6 @@ class Ending:
     UNANSWERED = "unanswered"
     """The brokers do not answer the questions before a read of the store. This is not a failure of the store."""
     OUT_OF_RANGE = ErrorKind.OFFSET_OUT_OF_RANGE.value
-    RECREATED = ErrorKind.RECREATED.value
     UNAUTHORIZED = "unauthorized"
     UNEXPECTED = "error"
     """A fetcher or an installed package is broken."""
@@ -154,7 +153,7 @@ class Feed:
             self._say(error)
             if self._expected_id is not None:
                 return self._end(Ending(self._offset, Ending.OUT_OF_RANGE))
-            return self._end(Ending(self._offset, Ending.RECREATED, is_failure=True, log=self.log))
+            return self._end(Ending(self._offset, error.kind, is_failure=True, log=self.log))
         except KafkaException as error:
             refused = error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
             self._say(error.args[0].str())

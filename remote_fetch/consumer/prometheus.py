@@ -25,8 +25,8 @@ _PARTITION = (*_CONSUMER, "topic", "partition")
 _REASONS = (
     ErrorKind.READ_TIMEOUT, ErrorKind.CONNECT_TIMEOUT, ErrorKind.AUTH, ErrorKind.THROTTLED, ErrorKind.UNAVAILABLE,
     ErrorKind.NOT_FOUND, ErrorKind.CORRUPT, ErrorKind.FORMAT, ErrorKind.DECOMPRESSION_LIMIT, ErrorKind.TRUNCATED,
-    ErrorKind.UNLOCATABLE, ErrorKind.NOT_CONFIGURED, ErrorKind.RECREATED, Ending.UNANSWERED, Ending.UNAUTHORIZED,
-    Ending.UNEXPECTED,
+    ErrorKind.UNLOCATABLE, ErrorKind.NOT_CONFIGURED, ErrorKind.UNKNOWN_TOPIC, ErrorKind.RECREATED, Ending.UNANSWERED,
+    Ending.UNAUTHORIZED, Ending.UNEXPECTED,
 )  # fmt: skip
 """The reasons whose totals of a consumer are served from the beginning."""
 

@@ -23,6 +23,8 @@ from remote_fetch.errors import (
     RemoteFetchError,
     SegmentNotFound,
     StorageDenied,
+    TopicRecreated,
+    UnknownTopic,
     Unlocatable,
 )
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
@@ -123,6 +125,16 @@ def test_a_failure_is_counted_by_its_reason(error: BaseException, reason: str, o
     assert (feed.ending.offset, feed.ending.reason, feed.ending.is_failure) == (7, reason, True)
     assert fallbacks == [Fallback(PARTITION, 7, 7, reason)]
     assert (context.open_circuit() is not None) == opens
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"), [(UnknownTopic("no topic"), "unknown-topic"), (TopicRecreated("another id"), "recreated")]
+)
+def test_a_topic_that_does_not_exist_is_not_called_recreated(error: UnknownTopic, reason: str) -> None:
+    feed, _, fallbacks = ended(error)
+    assert feed.ending is not None
+    assert (feed.ending.reason, feed.ending.is_failure) == (reason, True)
+    assert [fallback.reason for fallback in fallbacks if isinstance(fallback, Fallback)] == [reason]
 
 
 @pytest.mark.parametrize("error", [RuntimeError("Consumer closed"), StorageDenied("no")], ids=["closed", "denied"])
