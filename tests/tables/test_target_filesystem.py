@@ -52,7 +52,7 @@ def of_code(code: str, status: int) -> Exception:
 
 
 FAILURES: dict[str, tuple[Exception, type[RemoteFetchError], str]] = {
-    "no credentials": (boto.NoCredentialsError(), StorageDenied, "does not accept the credentials"),
+    "no credentials": (boto.NoCredentialsError(), StorageDenied, "no credentials for the store were found"),
     "no server": (boto.EndpointConnectionError(endpoint_url="s3cret"), StorageUnavailable, "could not be reached"),
     "refused": (of_code("AccessDenied", 403), StorageDenied, "refused access"),
     "no bucket": (of_code("NoSuchBucket", 404), StorageDenied, "no such bucket"),
