@@ -459,7 +459,7 @@ class TestScan:
         deadline = time.monotonic() + 2
         while threading.active_count() > before and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert threading.active_count() == before
+        assert threading.active_count() <= before  # a thread of another test may have ended since
 
     def test_a_scan_given_up_cancels_the_range_that_it_has_not_waited_for(
         self, monkeypatch: pytest.MonkeyPatch
