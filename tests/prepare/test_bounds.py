@@ -377,8 +377,8 @@ class TestTimesWithABroker:
 def first_with(broker: FakeCluster, log: LogBuilder, schedule: Schedule, timestamp_ms: int) -> tuple[int, int]:
     """The offsets of a read from a time on, with a broker. Each fallback was reported."""
     segments = log.segments(DENSE)
-    quick = {"fetch.remote.read.timeout.ms": 50, "fetch.remote.retry.backoff.ms": 1}
-    config = Config.parse(quick | snapshot_config(one.metadata for one in segments))
+    once = {"fetch.remote.read.timeout.ms": 10_000, "fetch.remote.retry.backoff.ms": 60_000}  # no second attempt
+    config = Config.parse(once | snapshot_config(one.metadata for one in segments))
     with Session(config, WatchedBucket(Bucket(segments), schedule)) as session:
         (partition,) = session.locator.partitions("topic")
         timeline = session.locator.timeline(partition)

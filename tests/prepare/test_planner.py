@@ -28,9 +28,9 @@ def session_of(*, fails: bool = False, events: list[Event] | None = None) -> Ses
         is_snapshot = call.index_type is IndexType.PRODUCER_SNAPSHOT
         return Fault(FaultKind("unavailable")) if fails and is_snapshot else None
 
-    quick = {"fetch.remote.read.timeout.ms": 50, "fetch.remote.retry.backoff.ms": 1}
+    once = {"fetch.remote.read.timeout.ms": 10_000, "fetch.remote.retry.backoff.ms": 60_000}  # no second attempt
     observe = (events if events is not None else []).append
-    return Session(Config.parse(quick), WatchedBucket(Bucket(LOG.segments()), schedule), observe)
+    return Session(Config.parse(once), WatchedBucket(Bucket(LOG.segments()), schedule), observe)
 
 
 def opened_in(session: Session, isolation: IsolationLevel, log: LogBounds) -> OpenPartition:
