@@ -255,7 +255,7 @@ class RangeReader:
         """Make a call with all its attempts. `note` takes the result and the seconds, and returns its bytes.
 
         `counted_bytes` were taken from the budget for the first attempt. They are given back if the store refused to
-        send any. None: the call is outside of the budget.
+        send any, and taken again for another attempt if it may have sent some. None: the call is outside of the budget.
         """
         partition = segment.topic_id_partition
         charge = _nothing if counted_bytes is None or self._budget is None else self._budget.charge
@@ -274,7 +274,7 @@ class RangeReader:
             return result
 
         def retried(error: RemoteFetchError) -> None:
-            charge(0, gets=1)
+            charge(0 if isinstance(error, _WITHOUT_BYTES) else counted, gets=1)
             self._observer(RangeRetried(partition, error.kind))
 
         def with_credentials() -> T:

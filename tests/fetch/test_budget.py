@@ -213,12 +213,23 @@ def test_a_range_that_is_shorter_gives_the_rest_back() -> None:
 )
 def test_a_get_that_brought_nothing_gives_its_bytes_back(error: RemoteFetchError, counted: int) -> None:
     """The next GET does not wait for them. Of a body that broke off a part came, and it counts as a whole."""
-    budget = Budget(SIZE, None, clock=lambda: 0.0)
-    open_reader = reader(Store(failures=10**6, error=error), budget, timeout_ms=20)
+    store, budget = Store(failures=10**6, error=error), Budget(SIZE, None, clock=lambda: 0.0)
+    open_reader = reader(store, budget, timeout_ms=20)
     with pytest.raises(type(error)):
         open_reader.read(requests(1)[0])
     open_reader.close()
-    assert next_start_s(budget) == counted / SIZE
+    assert next_start_s(budget) == pytest.approx(len(store.begun) * counted / SIZE)
+
+
+@pytest.mark.parametrize(
+    ("error", "counted"), [(StorageThrottled("slow down"), SIZE), (StorageUnavailable("broke off"), 4 * SIZE)]
+)
+def test_another_attempt_counts_the_bytes_that_may_have_come_before(error: RemoteFetchError, counted: int) -> None:
+    budget = Budget(SIZE, None, clock=lambda: 0.0)
+    open_reader = reader(Store(failures=3, error=error), budget)
+    open_reader.read(requests(1)[0])
+    open_reader.close()
+    assert next_start_s(budget) == pytest.approx(counted / SIZE)
 
 
 def test_a_get_that_is_cancelled_before_its_turn_counts_nothing() -> None:
