@@ -90,6 +90,14 @@ class TestTimes:
             found.append(clock.now)
         assert found == pytest.approx([100.0, *(100.3 + each / 4 for each in range(8))])
 
+    def test_the_end_of_a_get_takes_no_time_of_a_late_thread(self, clock: Clock) -> None:
+        budget = Budget(1000, 4, clock)
+        first, second, third = lined_up(budget, 250, 250, 250)
+        assert starts(clock, [first]) == [100.0]
+        clock.now = 100.3
+        budget.charge(0)
+        assert starts(clock, [second, third]) == pytest.approx([100.3, 100.5])
+
     def test_what_came_without_a_reservation_delays_the_next(self, clock: Clock) -> None:
         budget = Budget(1000, 10, clock)
         assert next_start_s(budget) == 0
