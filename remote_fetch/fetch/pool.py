@@ -103,6 +103,13 @@ class Call(Generic[T]):
                 return self._future.result(left_s)
         return self._future.result()
 
+    def wait_or_cancel(self, timeout_ms: int) -> T:
+        """As `wait`, if nothing else waits for the call: it is not made later if it has not begun in that time."""
+        try:
+            return self.wait(timeout_ms)
+        finally:
+            self.cancel()
+
 
 class DaemonPool:
     """Runs at most `threads` calls at the same time, in the order of `submit`. A thread starts when it is needed.

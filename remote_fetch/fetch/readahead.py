@@ -192,11 +192,11 @@ class RangeReader:
 
     def read(self, request: RangeRequest) -> memoryview:
         """Read the bytes of one request. Raises the errors of `read_ahead`."""
-        return self._start(request).wait(self._policy.timeout_ms)
+        return self._start(request).wait_or_cancel(self._policy.timeout_ms)
 
     def read_index(self, segment: RemoteLogSegmentMetadata, index_type: IndexType) -> memoryview | None:
         """Read an index of a segment, None if it has none. Raises the errors of `read_ahead`."""
-        return self._start_index(segment, index_type).wait(self._policy.timeout_ms)
+        return self._start_index(segment, index_type).wait_or_cancel(self._policy.timeout_ms)
 
     def read_indexes(
         self, segments: Iterable[RemoteLogSegmentMetadata], index_type: IndexType
@@ -211,7 +211,7 @@ class RangeReader:
                 if not pending:
                     return
                 segment, call = pending.popleft()
-                yield segment, call.wait(self._policy.timeout_ms)
+                yield segment, call.wait_or_cancel(self._policy.timeout_ms)
         finally:
             for _, call in pending:
                 call.cancel()

@@ -73,7 +73,7 @@ class SegmentSizes:
             if failed:
                 call.cancel()
             try:
-                size = call.wait(min(self._timeout_ms, int(deadline.left_s * 1000)))
+                size = call.wait_or_cancel(min(self._timeout_ms, int(deadline.left_s * 1000)))
             except Exception as error:  # of any class, because a plan is useful without this size
                 reason = error.kind if isinstance(error, RemoteFetchError) else "error"
                 self._count(segment, failed or reason)

@@ -150,7 +150,7 @@ class TimedStore:
 
     def _timed(self, call: Callable[[], T], timeout_ms: int) -> T:
         try:
-            return self._pool.submit(call).wait(timeout_ms)
+            return self._pool.submit(call).wait_or_cancel(timeout_ms)
         except RemoteFetchError as error:
             raise StoreFailed(error.message) from None
         except OSError as error:

@@ -655,6 +655,34 @@ def test_an_error_among_the_indexes_cancels_the_rest(make: Made, release: thread
     assert asked in ([0], [0, 1])
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda stage: stage.read(RangeRequest(SEGMENT, 1, 2)),
+        lambda stage: stage.read_index(SEGMENT, IndexType.OFFSET),
+        lambda stage: list(stage.read_indexes([SEGMENT], IndexType.OFFSET)),
+    ],
+    ids=["range", "index", "indexes"],
+)
+def test_what_has_not_begun_in_time_is_not_read_later(
+    make: Made, release: threading.Event, read: Callable[[RangeReader], object]
+) -> None:
+    def index(segment: RemoteLogSegmentMetadata, index_type: IndexType) -> Buffer | None:
+        asked.append(segment)
+        return b""
+
+    asked: list[RemoteLogSegmentMetadata] = []
+    fetcher = Fetcher(lambda start_position: hang(release), index)
+    stage = make(fetcher, max_threads=1, timeout_ms=50)
+    with pytest.raises(StorageTimeout):
+        stage.read(RangeRequest(SEGMENT, 0, 1))
+    with pytest.raises(StorageTimeout):
+        read(stage)
+    release.set()
+    assert eventually(lambda: not stage.is_asking)
+    assert (fetcher.asked, asked) == ([(0, 1)], [])
+
+
 def test_a_reader_that_is_forgotten_leaves_no_thread_behind() -> None:
     before = set(threading.enumerate())
     forgotten = reader(Fetcher())

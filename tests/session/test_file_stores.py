@@ -157,6 +157,26 @@ def test_a_store_that_hangs_is_not_waited_for() -> None:
     store.close()
 
 
+def test_a_write_that_has_not_begun_in_time_is_not_made_later() -> None:
+    """It failed for its caller, who may have written a newer file before."""
+
+    class Slow(Broken):
+        def write(self, files: Mapping[str, bytes]) -> None:
+            written.append(next(iter(files)))
+            self.release.wait(10)
+
+    written: list[str] = []
+    slow = Slow()
+    store = TimedStore(slow, 10)
+    for name in ("first", "second", "third"):  # there are two threads
+        with pytest.raises(StoreFailed, match="no answer"):
+            store.write({name: b""})
+    slow.release.set()
+    assert store.read(NAMES) == {}  # behind the third write
+    store.close()
+    assert written == ["first", "second"]
+
+
 def test_an_error_of_one_file_is_an_error() -> None:
     class Filesystem:
         def cat_ranges(self, paths: list[str], *_: Any, **__: Any) -> Sequence[object]:
