@@ -12,18 +12,20 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from remote_fetch.deadline import Deadline, join_all
 from remote_fetch.errors import Cancelled, StorageTimeout
 from remote_fetch.fetch.window import Window
 
-__all__ = ["Call", "DaemonPool", "Turn"]
+__all__ = ["Call", "DaemonPool", "Failure", "Turn"]
 
 T = TypeVar("T")
+Failure: TypeAlias = tuple[str, str | None]
+"""The message and the hint of an attempt that failed, without its traceback, which would keep its bytes."""
 
 _CANCEL_CHECK_S = 0.1
 """How often a thread that waits for the turn of a call looks whether the call was cancelled."""
@@ -44,6 +46,7 @@ class Call(Generic[T]):
 
     It adds two things to the standard library's Future: a running call can be given up, and the deadline counts from
     the start of the call. `turn` makes what the call waits for when a thread has come to it. None: it may start then.
+    A call that makes several attempts notes their `failures`. StorageTimeout tells the last one.
     """
 
     def __init__(
@@ -51,10 +54,12 @@ class Call(Generic[T]):
         function: Callable[[], T],
         progressed_s: Callable[[], float] = lambda: 0.0,
         turn: Callable[[], Turn] | None = None,
+        failures: Sequence[Failure] = (),
     ) -> None:
         self._function = function
         self.turn = turn
         self._progressed_s = progressed_s
+        self._failures = failures
         self._future: Future[T] = Future()
         self._started_at: float | None = None
 
@@ -95,13 +100,17 @@ class Call(Generic[T]):
             began_at = queued_at if self._started_at is None else self._started_at
             left_s = began_at + timeout_ms / 1000 - time.monotonic()
             if left_s <= 0:
-                raise StorageTimeout(
-                    f"no answer from the store within {timeout_ms} ms",
-                    hint="Raise fetch.remote.read.timeout.ms or lower fetch.remote.range.bytes",
-                )
+                raise self._late(timeout_ms)
             with suppress(TimeoutError):  # this wait timed out; a TimeoutError of the call is raised below
                 return self._future.result(left_s)
         return self._future.result()
+
+    def _late(self, timeout_ms: int) -> StorageTimeout:
+        text, hint = f"no answer from the store within {timeout_ms} ms", None
+        if self._failures:
+            before, hint = self._failures[-1]
+            text = f"{text}; the attempt before failed: {before}"
+        return StorageTimeout(text, hint=hint or "Raise fetch.remote.read.timeout.ms or lower fetch.remote.range.bytes")
 
     def wait_or_cancel(self, timeout_ms: int) -> T:
         """As `wait`, if nothing else waits for the call: it is not made later if it has not begun in that time."""
@@ -129,15 +138,17 @@ class DaemonPool:
         self._closing = threading.Event()
         self._progressed_s = self._turn_s = 0.0
 
-    def submit(self, function: Callable[[], T], turn: Callable[[], Turn] | None = None) -> Call[T]:
-        """Queue a call. After `close`, the call is cancelled at once. `turn` is that of `Call`."""
+    def submit(
+        self, function: Callable[[], T], turn: Callable[[], Turn] | None = None, failures: Sequence[Failure] = ()
+    ) -> Call[T]:
+        """Queue a call. After `close`, the call is cancelled at once. `turn` and `failures` are those of `Call`."""
 
         def counted() -> T:
             result = function()
             self._progressed_s = time.monotonic()
             return result
 
-        call = Call(counted, lambda: max(self._progressed_s, self._turn_s), turn)
+        call = Call(counted, lambda: max(self._progressed_s, self._turn_s), turn, failures)
         with self._lock:
             if self._closed:
                 call.cancel()

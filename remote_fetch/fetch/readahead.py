@@ -33,7 +33,7 @@ from remote_fetch.errors import (
 from remote_fetch.fetch.budget import Budget
 from remote_fetch.fetch.credentials import Renewal
 from remote_fetch.fetch.deadlines import RetryPolicy
-from remote_fetch.fetch.pool import Call, DaemonPool, Turn
+from remote_fetch.fetch.pool import Call, DaemonPool, Failure
 from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentSizer
 from remote_fetch.fetch.window import Window
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
@@ -178,17 +178,27 @@ class RangeReader:
         return self._pool.is_busy
 
     def _start(self, request: RangeRequest) -> Call[memoryview]:
-        return self._pool.submit(lambda: self._get(request), self._turn(request.size_bytes))
-
-    def _turn(self, size_bytes: int) -> Callable[[], Turn] | None:
-        return None if self._budget is None else partial(self._budget.line_up, size_bytes)
-
-    def _get(self, request: RangeRequest) -> memoryview:
         def once() -> memoryview:
             data = self._fetcher.fetch_log_segment(request.segment, request.start_position, request.end_position)
             return memoryview(data).cast("B")
 
-        return self._timed(once, request.segment, partial(self._note, request.segment, None), request.size_bytes)
+        return self._submit(once, request.segment, partial(self._note, request.segment, None), request.size_bytes)
+
+    def _submit(
+        self,
+        once: Callable[[], T],
+        segment: RemoteLogSegmentMetadata,
+        note: Callable[[T, float], int],
+        counted_bytes: int | None,
+    ) -> Call[T]:
+        """Queue a call of `_timed`, with its turn if it is counted."""
+        failures: deque[Failure] = deque(maxlen=1)
+        turn = None
+        if self._budget is not None and counted_bytes is not None:
+            turn = partial(self._budget.line_up, counted_bytes)
+        return self._pool.submit(
+            lambda: self._timed(once, segment, note, counted_bytes, failures.append), turn, failures
+        )
 
     def read(self, request: RangeRequest) -> memoryview:
         """Read the bytes of one request. Raises the errors of `read_ahead`."""
@@ -221,8 +231,7 @@ class RangeReader:
             data = self._fetcher.fetch_index(segment, index_type)
             return None if data is None else memoryview(data).cast("B")
 
-        note = partial(self._note, segment, index_type)
-        return self._pool.submit(lambda: self._timed(once, segment, note, 0), self._turn(0))
+        return self._submit(once, segment, partial(self._note, segment, index_type), 0)
 
     def start_size(self, segment: RemoteLogSegmentMetadata) -> Call[int | None] | None:
         """Start to ask for the true size of a segment. None if the fetcher is not a SegmentSizer.
@@ -232,7 +241,7 @@ class RangeReader:
         fetcher = self._fetcher
         if not isinstance(fetcher, SegmentSizer):
             return None
-        return self._pool.submit(lambda: self._timed(lambda: fetcher.size(segment), segment, lambda size, s: 0, None))
+        return self._submit(lambda: fetcher.size(segment), segment, lambda size, s: 0, None)
 
     def _note(
         self,
@@ -251,8 +260,11 @@ class RangeReader:
         segment: RemoteLogSegmentMetadata,
         note: Callable[[T, float], int],
         counted_bytes: int | None,
+        failed: Callable[[Failure], None],
     ) -> T:
         """Make a call with all its attempts. `note` takes the result and the seconds, and returns its bytes.
+
+        `failed` takes the failure of each attempt that is not the last.
 
         `counted_bytes` were taken from the budget for the first attempt. They are given back if the store refused to
         send any, and taken again for another attempt if it may have sent some. None: the call is outside of the budget.
@@ -276,6 +288,7 @@ class RangeReader:
         def retried(error: RemoteFetchError) -> None:
             charge(0 if isinstance(error, _WITHOUT_BYTES) else counted, gets=1)
             self._observer(RangeRetried(partition, error.kind))
+            failed((error.message, error.hint))
 
         def with_credentials() -> T:
             generation = self._renewal.generation

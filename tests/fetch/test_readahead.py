@@ -655,6 +655,18 @@ def test_an_error_among_the_indexes_cancels_the_rest(make: Made, release: thread
     assert asked in ([0], [0, 1])
 
 
+def test_a_timeout_tells_the_failure_of_the_attempt_before(make: Made, release: threading.Event) -> None:
+    def fail(start_position: int) -> None:
+        if len(fetcher.asked) > 1:
+            release.wait(10)
+        raise StorageUnavailable("the store failed", hint="Ask its owner")
+
+    fetcher = Fetcher(fail)
+    with pytest.raises(StorageTimeout, match="within 300 ms; the attempt before failed: the store failed") as caught:
+        make(fetcher, timeout_ms=300).read(RangeRequest(SEGMENT, 0, 1))
+    assert caught.value.hint == "Ask its owner"
+
+
 @pytest.mark.parametrize(
     "read",
     [
