@@ -72,6 +72,7 @@ class ComposedFetcher:
         self._store: ObjectStore | None = None
         self._roots: Roots | None = None
         self._identities = Identities()
+        self._is_closed = False
 
     def configure(self, configs: Mapping[str, str]) -> None:
         """Open the filesystem and the layout. Raises ConfigError, MissingExtra."""
@@ -109,7 +110,9 @@ class ComposedFetcher:
         """Open another filesystem, whose SDK looks for credentials again. Reads under way keep the old one."""
         layout, _ = self._opened()
         self._store = self.open_store(self._configs)
-        if self._roots is not None and isinstance(layout, RootedLayout):
+        if self._is_closed:  # by another thread, while credentials were looked for
+            self.close()
+        elif self._roots is not None and isinstance(layout, RootedLayout):
             self._roots.refresh_credentials()
             layout.take_roots(self._roots.stores)
 
@@ -265,6 +268,7 @@ class ComposedFetcher:
 
     def close(self) -> None:
         """As `RemoteStorageFetcher.close`."""
+        self._is_closed = True
         self._store = None
         if self._roots is not None:
             self._roots.close()

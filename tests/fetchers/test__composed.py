@@ -399,3 +399,28 @@ def test_new_credentials_are_a_new_filesystem_with_the_same_options() -> None:
     fetcher.refresh_credentials()
     assert Renewed.opened == 2
     assert fetcher.fetch_log_segment(SEGMENT, 2, 5) == b"234"
+
+
+@pytest.mark.usefixtures("layouts")
+def test_a_fetcher_that_is_closed_during_a_look_up_stays_closed() -> None:
+    """The look-up is under way in the thread of a GET, for which `close` waits a second at most."""
+
+    class Closed(Fetcher):
+        def open_store(self, configs: Mapping[str, str]) -> ObjectStore:
+            if self._store is not None:
+                self.close()
+            opened.append(super().open_store(configs))
+            return opened[-1]
+
+        def close(self) -> None:
+            closed.append(self._store)
+            super().close()
+
+    opened: list[ObjectStore] = []
+    closed: list[ObjectStore | None] = []
+    fetcher = Closed()
+    fetcher.configure({URL: "fake://tier/"})
+    fetcher.refresh_credentials()
+    assert closed == opened
+    with pytest.raises(ConfigError, match="is closed"):
+        fetcher.opened_store()
