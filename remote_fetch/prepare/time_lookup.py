@@ -5,6 +5,8 @@ Rules of the file:
 - The answer equals that of a broker's ListOffsets: the first record, in offset order, that is not before the time.
   Control records count too. A marker has the clock of its broker: a notice says so if the records after it are older.
 - An index only tells where to look. If the batches contradict it, the segment is searched again without it.
+- The bounds of a segment may be wrong. So the other segments that share offsets with it are searched too, up to the
+  record that was found.
 - The broker is asked if the tier does not hold the record, or if the store does not give it.
 """
 
@@ -63,7 +65,7 @@ class TimeLookup:
             refuse_broker_ranges(opened.timeline, steps)
         pieces = list(leading_slices(steps))
         try:
-            found = self._first_in_tier(pieces, timestamp_ms)
+            found = self._first_in_tier(opened, pieces, timestamp_ms)
             if found is not None or len(pieces) == len(steps) or self._brokers is None:
                 return found
         except RemoteFetchError as error:
@@ -72,15 +74,33 @@ class TimeLookup:
         # The broker knows the whole log. Its answer lies after the searched slices, which have no such record.
         return self._brokers.cluster.offset_for_time(opened.partition, timestamp_ms, opened.isolation)
 
-    def _first_in_tier(self, pieces: Iterable[SegmentSlice], timestamp_ms: int) -> int | None:
+    def _first_in_tier(self, opened: OpenPartition, pieces: Iterable[SegmentSlice], timestamp_ms: int) -> int | None:
         before: SegmentSlice | None = None
         for piece in pieces:
             found = self._first_in_slice(piece, timestamp_ms)
+            if not self._locator.end_is_inferred(piece.segment):
+                found = self._first_beside(opened, piece, found, timestamp_ms)
             if found is not None:
                 self._check_joined(before, piece)
                 return found
             before = piece
         return None
+
+    def _first_beside(
+        self, opened: OpenPartition, piece: SegmentSlice, found: int | None, timestamp_ms: int
+    ) -> int | None:
+        """`found`, or an earlier record that another segment of the log has among the offsets of the slice.
+
+        An end offset that is too high, or a start offset that is too low, hides the segments that have the offsets.
+        """
+        last = piece.last_offset if found is None else found - 1
+        for other, _, _ in opened.timeline.found(piece.first_offset, last):
+            first, stop = max(other.start_offset, piece.first_offset), min(other.end_offset, last)
+            if first <= stop and other.segment_id != piece.segment.segment_id and opened.lineage.accepts(other):
+                earlier = self._first_in_slice(SegmentSlice(other, first, stop), timestamp_ms)
+                if earlier is not None:
+                    found, last = earlier, earlier - 1
+        return found
 
     def _check_joined(self, before: SegmentSlice | None, piece: SegmentSlice) -> None:
         """Raise Unlocatable if an object is missing right before a slice, because the wanted record may be in it."""

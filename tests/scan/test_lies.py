@@ -476,6 +476,18 @@ class TestSizes:
         outcome = tier.read(UNCOMMITTED, by_listing=False, start=f"{utc(times[37])}")
         assert outcome.fine()[0].offset == 37
 
+    @pytest.mark.parametrize(
+        ("lie", "at"), [(Told("end_offset", 39), 0), (Told("end_offset", 59), 1), (Reaching(1, earlier=1), 1)]
+    )
+    def test_a_time_in_a_segment_under_another_one(self, lie: Lie, at: int) -> None:
+        """The segment whose bounds lie has no record of the time, or only later ones."""
+        tier = plain_tier()
+        times = [row.timestamp_ms for row in expected_rows(tier.log_builder.records())]
+        lie(tier, at)
+        for number in (7, 27, 47):
+            outcome = tier.read(UNCOMMITTED, by_listing=False, start=utc(times[number]))
+            assert outcome.fine()[0].offset == number
+
     def test_an_object_that_is_cut_is_told_from_a_size_that_is_wrong(self) -> None:
         tier = plain_tier()
         tier.write(1, tier.log(1)[:412])
