@@ -47,7 +47,7 @@ class Position:
         self._consume_start: int | None = None
         self._holds_over_reset = False
         self._stored = INVALID
-        self._before_reset = INVALID
+        self._before_reset = storable(topic, number, INVALID, None)
         self._kept: TopicPartition | None = None
         self._is_lost = False
 
@@ -55,7 +55,7 @@ class Position:
     def shown(self) -> TopicPartition:
         """The position that `Consumer.position` tells: after a reset the one before it, until a record comes."""
         delivered = self.delivered
-        return self._storable(delivered if delivered >= 0 else self._limited_over_reset(self._before_reset))
+        return self._storable(delivered) if delivered >= 0 else self._limited_over_reset(self._before_reset)
 
     @property
     def delivered(self) -> int:
@@ -69,9 +69,13 @@ class Position:
         """`offset`, but at most the position before the messages that a running `consume` holds."""
         return offset if self._consume_start is None else min(offset, self._consume_start)
 
-    def _limited_over_reset(self, offset: int) -> int:
-        """A position from before the reset, limited if a running `consume` holds messages from before the reset."""
-        return self._limited(offset) if self._holds_over_reset else offset
+    def _limited_over_reset(self, known: TopicPartition) -> TopicPartition:
+        """A position from before the reset, limited if a running `consume` holds messages from before the reset.
+
+        The leader epoch before those messages is not known.
+        """
+        offset = self._limited(known.offset) if self._holds_over_reset else known.offset
+        return known if offset == known.offset else storable(self._topic, self._number, offset, None)
 
     @property
     def leader_epoch(self) -> int | None:
@@ -112,7 +116,7 @@ class Position:
     def forget(self) -> None:
         """Forget the position, because the application goes on elsewhere. librdkafka keeps what is stored."""
         self._leave(self.delivered)
-        self._before_reset = INVALID
+        self._before_reset = storable(self._topic, self._number, INVALID, None)
 
     def reset(self) -> None:
         """Forget the position, because it is not in the log any more.
@@ -121,7 +125,7 @@ class Position:
         them.
         """
         if self.next_offset >= 0:
-            self._before_reset = self.next_offset
+            self._before_reset = self._storable(self.next_offset)
         self._leave(self.next_offset)
         self._holds_over_reset = self.is_held
 
@@ -179,7 +183,7 @@ class Position:
         """An offset that librdkafka may have forgotten, until another one is stored."""
         if not self._is_lost or self._kept is None:
             return None
-        offset = self._limited_over_reset(self._kept.offset)
-        if offset == self._kept.offset or not self._stores_offsets:
+        if not self._stores_offsets:
             return self._kept
-        return self._storable(offset) if offset >= 0 else None
+        limited = self._limited_over_reset(self._kept)
+        return limited if limited.offset >= 0 else None

@@ -103,6 +103,25 @@ def test_a_reset_while_a_consume_runs_counts_its_messages_when_it_returns() -> N
     assert (position.delivered, position.shown.offset, position.is_stored) == (2, 2, False)
 
 
+def test_a_position_from_before_a_reset_has_its_own_leader_epoch() -> None:
+    """No message that a running `consume` holds gives its epoch to it."""
+    position = at(5)
+    position.hold(live(0, 5))
+    position.follow(8, 6)
+    position.reset()
+    assert _epochs(position) == [(5, None), (5, None)]
+    position.release()
+    assert _epochs(position) == [(8, 6), (8, 6)]
+    position.deliver(live(0, 1))  # of no epoch
+    position.hold(live(0, 1))
+    assert _epochs(position) == [(8, 6), (8, 6)]
+
+
+def _epochs(position: Position) -> list[tuple[int, int | None]]:
+    """Offset and leader epoch of the position that is shown, and of the one that is stored again."""
+    return [(found.offset, found.leader_epoch) for found in (position.shown, position.lost) if found is not None]
+
+
 def test_a_reset_while_a_consume_runs_is_followed_by_no_record() -> None:
     position = at(5)
     position.hold(live(0, 5))
