@@ -115,6 +115,8 @@ class Position:
 
     def forget(self) -> None:
         """Forget the position, because the application goes on elsewhere. librdkafka keeps what is stored."""
+        if self._holds_over_reset:  # `consume` drops the messages that it holds
+            self._kept = self.lost
         self._leave(self.delivered)
         self._before_reset = storable(self._topic, self._number, INVALID, None)
 

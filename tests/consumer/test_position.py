@@ -117,6 +117,23 @@ def test_a_position_from_before_a_reset_has_its_own_leader_epoch() -> None:
     assert _epochs(position) == [(8, 6), (8, 6)]
 
 
+def test_a_seek_after_a_reset_stores_nothing_past_messages_that_consume_drops() -> None:
+    position = at(5)
+    position.hold(live(0, 5))
+    position.follow(8, 6)
+    position.reset()
+    position.forget()
+    position.release()
+    assert position.lost == storable("t", 0, 5, None)
+    first = Position("t", 0)
+    first.hold(live(0, 5))
+    first.follow(8, 6)
+    first.reset()
+    first.forget()
+    first.release()
+    assert first.lost is None
+
+
 def _epochs(position: Position) -> list[tuple[int, int | None]]:
     """Offset and leader epoch of the position that is shown, and of the one that is stored again."""
     return [(found.offset, found.leader_epoch) for found in (position.shown, position.lost) if found is not None]
