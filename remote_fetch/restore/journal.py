@@ -10,6 +10,7 @@ Rules of the file:
 - Lines are appended after the broker has acknowledged their records, and are on disk before the next ones are sent.
 - A last line that is cut off does not count: its records are found in the new topic.
 - Each run says before its first record up to which old offsets it reads. A later run may see less of the old topic.
+- One run has the journal open for writing at a time, where the system has `flock`. A process that ends leaves no lock.
 - A job is given up if a partition of the new topic has records that are not in the old one. No run goes on from it.
   That line is the last one. The offsets of the lines before it are right, and are translated as before.
 """
@@ -18,7 +19,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -81,10 +83,8 @@ class Journal:
     @classmethod
     def create(cls, path: Path, head: JournalHead) -> Journal:
         """A new journal, in place of one whose first line is cut off. Raises ConfigError if it cannot be made."""
-        try:
-            file = open(path, "wb")  # noqa: SIM115 - `close` does
-        except OSError as error:
-            raise ConfigError(f"--journal {path}: {file_fault(error)}", key="--journal") from None
+        file = _locked(path, "ab")
+        file.truncate(0)
         journal = cls(file, _Known.begun(head))
         fields = {name: value for name, value in asdict(head).items() if value != {}}
         journal._write({"restore": _VERSION, **fields})
@@ -95,16 +95,21 @@ class Journal:
     def resume(cls, path: Path) -> Journal:
         """The journal in a file, to go on with.
 
-        Raises ConfigError for a file that is none, or if the job was given up.
+        Raises ConfigError for a file that is none, for one that another run has open, or if the job was given up.
         """
-        known, end = _read(path)
-        if known.given_up is not None:
-            raise ConfigError(
-                f"--journal {path}: partition {known.given_up} of the target has records that are not of this restore",
-                key="--journal",
-                hint="Begin again with an empty topic and a new journal",
-            )
-        file = open(path, "r+b")  # noqa: SIM115 - `close` does
+        file = _locked(path, "r+b")
+        try:
+            known, end = _read(path)
+            if known.given_up is not None:
+                raise ConfigError(
+                    f"--journal {path}: partition {known.given_up} of the target has records that are not of this "
+                    "restore",
+                    key="--journal",
+                    hint="Begin again with an empty topic and a new journal",
+                )
+        except ConfigError:
+            file.close()
+            raise
         file.truncate(end)
         file.seek(end)
         return cls(file, known)
@@ -135,6 +140,35 @@ class Journal:
 
     def _write(self, line: Mapping[str, Any]) -> None:
         self._file.write(json.dumps(line).encode() + b"\n")
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Raise an error of the system as a ConfigError that names the journal."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"--journal {path}: {file_fault(error)}", key="--journal") from None
+
+
+def _locked(path: Path, mode: str) -> BinaryIO:
+    """The file, open for this run alone. Raises ConfigError if it cannot be opened, or if another run has it open."""
+    with _named(path):
+        file: BinaryIO = open(path, mode)  # type: ignore[assignment]  # noqa: SIM115 - the journal closes it
+    try:
+        import fcntl  # noqa: PLC0415 - Windows has none
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise ConfigError(
+            f"--journal {path}: another run has it open",
+            key="--journal",
+            hint="Wait until that run has ended, or stop it",
+        ) from None
+    except (ImportError, OSError):
+        pass  # neither does every file system
+    return file
 
 
 def read_maps(path: Path) -> tuple[JournalHead, dict[int, OffsetMap], int | None]:

@@ -394,6 +394,23 @@ class TestWrongTargets:
         with pytest.raises(ConfigError, match=r"to new:.*to renamed:"):
             restore(bucket, tmp_path / "journal", target)
 
+    def test_a_second_run_at_once(self, bucket: Path, tmp_path: Path) -> None:
+        """It would write the same records, and the lines of both would lie over each other."""
+        refused = []
+
+        class Slow(FakeTarget):
+            def flush(self) -> None:
+                super().flush()
+                with pytest.raises(ConfigError, match="another run has it open") as caught:
+                    restore(bucket, tmp_path / "journal", FakeTarget(logs=self.logs))
+                refused.append(caught.value)
+
+        target = Slow()
+        restore(bucket, tmp_path / "journal", target)
+        assert refused
+        assert target.logs == expected(bucket, "read_committed")
+        restore(bucket, tmp_path / "journal", target)
+
     def test_a_topic_that_has_more_partitions_now(self, bucket: Path, tmp_path: Path) -> None:
         target, grown = FakeTarget(), tmp_path / "grown"
         restore(bucket, tmp_path / "journal", target)
