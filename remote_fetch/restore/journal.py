@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -59,7 +59,8 @@ class Journal:
     `maps` has the offset map of each partition, `reads` the old offset up to which any run has read it (exclusive).
     """
 
-    def __init__(self, file: BinaryIO, known: _Known) -> None:
+    def __init__(self, path: Path, file: BinaryIO, known: _Known) -> None:
+        self._path = path
         self._file = file
         self.head = known.head
         self.maps = known.maps
@@ -85,7 +86,7 @@ class Journal:
         """A new journal, in place of one whose first line is cut off. Raises ConfigError if it cannot be made."""
         file = _locked(path, "ab")
         file.truncate(0)
-        journal = cls(file, _Known.begun(head))
+        journal = cls(path, file, _Known.begun(head))
         fields = {name: value for name, value in asdict(head).items() if value != {}}
         journal._write({"restore": _VERSION, **fields})
         journal.sync()
@@ -112,7 +113,7 @@ class Journal:
             raise
         file.truncate(end)
         file.seek(end)
-        return cls(file, known)
+        return cls(path, file, known)
 
     def note_reads(self, stops: Mapping[int, int]) -> None:
         """Note the old offsets, exclusive, up to which this run reads partitions, and put all lines on disk."""
@@ -130,16 +131,19 @@ class Journal:
         self.sync()
 
     def sync(self) -> None:
-        """Put all lines on disk."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        """Put all lines on disk. Raises ConfigError if there is no room for them."""
+        with _named(self._path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file. May be called twice."""
-        self._file.close()
+        """Close the file. May be called twice. The new topic has the records of lines that cannot be put on disk."""
+        with suppress(OSError):
+            self._file.close()
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        self._file.write(json.dumps(line).encode() + b"\n")
+        with _named(self._path):
+            self._file.write(json.dumps(line).encode() + b"\n")
 
 
 @contextmanager

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 import shutil
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
@@ -435,6 +437,22 @@ def test_a_file_that_is_no_journal(bucket: Path, tmp_path: Path, line: bytes) ->
     (tmp_path / "journal").write_bytes(line)
     with pytest.raises(ConfigError, match="is no journal of a restore"):
         restore(bucket, tmp_path / "journal", FakeTarget())
+
+
+def test_no_room_for_the_journal(bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The records are in the new topic. A later run finds them."""
+    target, path = FakeTarget(), tmp_path / "journal"
+
+    def fail(number: int) -> None:
+        if target.flushes == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(ConfigError, match=r"--journal \S+/journal: No space left on device"):
+            restore(bucket, path, target)
+    restore(bucket, path, target)
+    assert target.logs == expected(bucket, "read_committed")
 
 
 @pytest.mark.parametrize("lines", [[{"given_up": 9}], [{"given_up": "0"}], [{"given_up": 0}, {"given_up": 0}]])
