@@ -161,7 +161,24 @@ def _wrong_metadata(
     if header is not None:
         yield f"the batch at offset {header.base_offset} has leader epoch {header.leader_epoch} (SegmentLeaderEpochs)"
     if epochs is not None and segment.segment_leader_epochs:
-        known = {entry.epoch for entry in epochs}
-        lacking = [entry.epoch for entry in segment.segment_leader_epochs if entry.epoch not in known]
-        if lacking:
-            yield f"its leader-epoch checkpoint lacks the epochs {lacking} of the metadata"
+        yield from _wrong_checkpoint(segment, epochs)
+
+
+def _wrong_checkpoint(segment: RemoteLogSegmentMetadata, epochs: tuple[LeaderEpoch, ...]) -> Iterator[str]:
+    """The epochs that checkpoint and metadata know differently.
+
+    Metadata begins at the start of the segment, and the checkpoint at that of the log, which may move into the segment
+    between the two.
+    """
+    known = {entry.epoch: entry.start_offset for entry in epochs}
+    lacking = [entry.epoch for entry in segment.segment_leader_epochs if entry.epoch not in known]
+    if lacking:
+        yield f"its leader-epoch checkpoint lacks the epochs {lacking} of the metadata"
+    for at, entry in enumerate(segment.segment_leader_epochs):
+        told = known.get(entry.epoch, entry.start_offset)
+        is_cut = entry.epoch == epochs[0].epoch and told <= segment.end_offset
+        if told != entry.start_offset and not is_cut and (at > 0 or told > entry.start_offset):
+            yield (
+                f"its leader-epoch checkpoint begins epoch {entry.epoch} at offset {told}, and the metadata at "
+                f"{entry.start_offset}"
+            )

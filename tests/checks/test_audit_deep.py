@@ -135,3 +135,39 @@ def test_a_producer_whose_beginning_was_not_read(tmp_path: Path) -> None:
     compacted = Written(tmp_path / "compacted", taken_out=5, number=0)
     compacted.snapshot(0)
     assert compacted.audit(compacted.segments[:1]) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "checkpoint", "told"),
+    [
+        (0, "0 0", []),
+        (0, "0 3", []),  # DeleteRecords has moved the log start there while the segment was copied
+        (0, "0 20", ["begins epoch 0 at offset 20, and the metadata at 0"]),
+        (1, "0 0\n1 30", []),
+        (1, "0 25\n1 30", []),
+        (1, "0 0\n1 31", ["begins epoch 1 at offset 31, and the metadata at 30"]),
+        (1, "0 0\n1 29", ["begins epoch 1 at offset 29, and the metadata at 30"]),
+        (2, "0 0\n1 30", []),
+        (2, "0 0\n1 41", ["begins epoch 1 at offset 41, and the metadata at 40"]),
+    ],
+)
+def test_the_epochs_of_a_checkpoint_begin_elsewhere(
+    tmp_path: Path, number: int, checkpoint: str, told: list[str]
+) -> None:
+    """Three segments of twenty records. Epoch 1 begins in the middle of the second one."""
+    log = LogBuilder("orders")
+    for count in (20, 10, 10, 20):
+        log.append_batch(records(count))
+        if log.next_offset == 30:
+            log.new_leader_epoch()
+        else:
+            log.roll()
+    built = log.segments()
+    write_kafka_local(tmp_path, built)
+    segment = built[number].metadata
+    (path,) = tmp_path.rglob(f"*{segment.segment_id.id}.leader_epoch_checkpoint")
+    lines = checkpoint.split("\n")
+    path.write_text("\n".join(["0", str(len(lines)), *lines, ""]))
+    with Session.open({"remote.storage.url": str(tmp_path)}) as session:
+        found = [each.text for each in DeepAudit(session.storage, session.codecs).findings(segment)]
+    assert found == [f"its leader-epoch checkpoint {text}" for text in told]
