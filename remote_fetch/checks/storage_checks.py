@@ -153,6 +153,8 @@ def segment_checks(session: Session, segment: RemoteLogSegmentMetadata | None) -
 def _head(session: Session, segment: RemoteLogSegmentMetadata) -> str:
     data = session.reader.read(RangeRequest(segment, 0, _HEAD_BYTES))
     max_batch_bytes = session.config.settings.max_batch_bytes
+    if not len(data) and not segment.segment_size_in_bytes:
+        return "an empty log, as compaction leaves one"
     header = read_header(data, 0, position=0, max_batch_bytes=max_batch_bytes)
     if len(data) < HEADER_BYTES or (isinstance(header, int) and len(data) < _HEAD_BYTES):
         raise CorruptSegment(f"the segment has {len(data)} bytes, and no whole record batch")

@@ -9,6 +9,7 @@ Rules of the file:
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,6 +106,16 @@ def test_a_tier_of_this_machine(run: Run, bucket: str) -> None:
     assert "fetcher: LocalFetcher with KafkaLocalLayout" in outcome.lines[2]
     assert run("config", "check", "--url", bucket, "-t", "shop").code == 0
     assert run("config", "check", "--url", bucket, "-t", f"shop:{Uuid(bytes(range(16)))}").code == 0
+
+
+def test_a_log_that_compaction_left_empty(run: Run, bucket: str, tmp_path: Path) -> None:
+    """A real broker uploads it (4.3.1). A log that is empty, and not by its metadata, is damaged: see `Refusing`."""
+    folder = Path(shutil.copytree(bucket, tmp_path / "tier"))
+    for path in folder.rglob("*.log"):
+        path.write_bytes(b"")
+    outcome = run("config", "check", "--url", str(folder))
+    assert (outcome.code, states(outcome)) == (0, dict.fromkeys(ALL, "ok"))
+    assert b"segment: an empty log, as compaction leaves one" in outcome.stdout
 
 
 def test_json(run: Run, bucket: str) -> None:
