@@ -58,9 +58,14 @@ class KeyRing:
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self._keys = {key_pair_id: _load(key_pair_id, path) for key_pair_id, path in files.items()}
+        self._right: set[str] = set()
 
     def open(self, encryption: Encryption) -> Cipher:
-        """The cipher of a segment. Raises UnsupportedFormat without the key pair's key, StorageDenied if wrong."""
+        """The cipher of a segment.
+
+        Raises UnsupportedFormat without the key pair's key, StorageDenied if it is wrong, and CorruptSegment if it has
+        opened the data key of another segment.
+        """
         key_pair_id = encryption.key_pair_id
         unwrap = self._keys.get(key_pair_id)
         option = _PREFIX + KEY_FILE_OPTION.format(key_pair_id)
@@ -73,11 +78,17 @@ class KeyRing:
             key = unwrap(encryption.wrapped_key)
         except ValueError:
             key = b""
+        if len(key) != _DATA_KEY_BYTES and key_pair_id in self._right:
+            raise CorruptSegment(
+                f"the private key of the pair {key_pair_id!r:.80} opens other data keys, and not this one: the "
+                "manifest is damaged, or the pair had another key once"
+            )
         if len(key) != _DATA_KEY_BYTES:
             raise StorageDenied(
                 f"the private key configured for the pair {key_pair_id!r:.80} does not open the segment's data key",
                 hint=f"Is the file of {option} that of another pair?",
             )
+        self._right.add(key_pair_id)
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - an extra
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - as above
 

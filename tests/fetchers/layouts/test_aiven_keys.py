@@ -78,3 +78,11 @@ def test_without_the_libraries(missing: str, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(MissingExtra, match=r'pip install "remote-fetch\[encryption\]"') as caught:
         KeyRing({"k1": "anything"})
     assert caught.value.extra == "encryption"
+
+
+def test_a_data_key_that_is_damaged(tmp_path: Path) -> None:
+    """The private key is right, because it opens those of other segments. So the store does not refuse."""
+    ring = KeyRing({"k1": saved(tmp_path, KEY.private_bytes(PEM, PKCS8, PLAIN))})
+    ring.open(Encryption("k1", wrap_key(KEY, b"\x05" * 32), b"aad"))
+    with pytest.raises(CorruptSegment, match="'k1' opens other data keys"):
+        ring.open(Encryption("k1", bytes(256), b"aad"))
