@@ -3,7 +3,7 @@
 Rules of the file:
 
 - At most one range is fetched before the caller needs it.
-- The checksum of every batch is verified.
+- The checksum of every batch is verified, and that its offsets lie in its segment.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.formats.batches import BatchFramer, FramedBatch, check_crc
 from remote_fetch.model import UNKNOWN_SIZE
 from remote_fetch.plan.ranges import SegmentSlice
+from remote_fetch.prepare.order import check_inside
 from remote_fetch.prepare.segment_ends import SizeTooSmall, check_end
 from remote_fetch.session.storage import Storage
 
@@ -22,13 +23,19 @@ __all__ = ["batches_of"]
 
 
 def batches_of(
-    storage: Storage, piece: SegmentSlice, likely_end: int, *, goes_on: Callable[[], bool] = lambda: True
+    storage: Storage,
+    piece: SegmentSlice,
+    likely_end: int,
+    *,
+    goes_on: Callable[[], bool] = lambda: True,
+    end_is_inferred: bool = True,
 ) -> Iterator[FramedBatch]:
     """Yield the batches of a slice in order, up to its last offset. One range is fetched at a time, while `goes_on`.
 
     `likely_end` is the byte position at which the caller can stop if the indexes are right; -1: unknown. The first
     ranges end there, so that no more is fetched in vain. If the segment ends before the slice's last offset, raises the
-    errors of `check_end`.
+    errors of `check_end`. Raises CorruptSegment for a batch that is not of this segment. If its end is exact and not
+    inferred, so is a batch behind that end.
     """
     framer = BatchFramer(piece.start_position, max_batch_bytes=storage.settings.max_batch_bytes)
     reader = storage.reader
@@ -45,9 +52,8 @@ def batches_of(
         data = reader.read(RangeRequest(piece.segment, start, stop)) if stop > start else memoryview(b"")
         framer.feed(data)
         while (batch := framer.next_batch()) is not None:
-            if batch.header.magic == 2 and batch.header.base_offset > piece.last_offset:
+            if _ends_behind(batch, piece, end_is_inferred=end_is_inferred):
                 return
-            check_crc(batch)
             last_offset = batch.header.last_offset
             yield batch
         if len(data) < stop - start or stop <= start:
@@ -60,3 +66,12 @@ def batches_of(
                     continue
             framer.finish()
             return
+
+
+def _ends_behind(batch: FramedBatch, piece: SegmentSlice, *, end_is_inferred: bool) -> bool:
+    """Whether a batch begins behind the slice, where the walk ends. Raises CorruptSegment for a wrong batch."""
+    is_behind = batch.header.magic == 2 and batch.header.base_offset > piece.last_offset
+    if not is_behind:
+        check_crc(batch)
+    check_inside(batch, piece.segment, end_is_inferred=end_is_inferred)
+    return is_behind

@@ -1,4 +1,4 @@
-"""Checks the order of the batches in a segment, and whether they are where the offset index says.
+"""Checks the order of the batches in a segment, their bounds, and whether they are where the offset index says.
 
 Rules of the file:
 
@@ -12,8 +12,9 @@ from collections.abc import Iterable
 
 from remote_fetch.errors import CorruptSegment
 from remote_fetch.formats.batches import FramedBatch
+from remote_fetch.model import RemoteLogSegmentMetadata
 
-__all__ = ["MisleadingIndex", "check_order"]
+__all__ = ["MisleadingIndex", "check_inside", "check_order"]
 
 
 class MisleadingIndex(Exception):
@@ -33,6 +34,20 @@ def check_order(batch: FramedBatch, previous: int, entry_offsets: Iterable[int])
     if header.base_offset <= previous:
         raise CorruptSegment(
             f"batch at base offset {header.base_offset} follows one that ends with offset {previous}",
+            position=batch.position,
+            offset=header.base_offset,
+        )
+
+
+def check_inside(batch: FramedBatch, segment: RemoteLogSegmentMetadata, *, end_is_inferred: bool) -> None:
+    """Raise CorruptSegment if a batch has offsets that its segment cannot have. Behind an inferred end it may go on."""
+    header = batch.header
+    goes_on = end_is_inferred and header.base_offset > segment.end_offset
+    ends_outside = header.last_offset > segment.end_offset and not goes_on
+    if ends_outside or header.base_offset < segment.start_offset:
+        raise CorruptSegment(
+            f"batch with offsets {header.base_offset} to {header.last_offset} in a segment of offsets "
+            f"{segment.start_offset} to {segment.end_offset}",
             position=batch.position,
             offset=header.base_offset,
         )

@@ -160,7 +160,10 @@ class TimeLookup:
         last_offset = -1
         found: int | None = None
         # After the answer, `batches` yields only batches of ranges that are there already. It fetches no further range.
-        batches = batches_of(self._storage, piece, likely_end, goes_on=lambda: found is None)
+        is_inferred = self._locator.end_is_inferred(piece.segment)
+        batches = batches_of(
+            self._storage, piece, likely_end, goes_on=lambda: found is None, end_is_inferred=is_inferred
+        )
         for batch in batches:
             header = batch.header
             check_order(batch, last_offset, (piece.start_entry_offset,))
@@ -170,7 +173,7 @@ class TimeLookup:
                 if header.is_control:
                     self._tell_of_older(piece, found, batches, timestamp_ms)
                 return found
-        if last_offset < piece.last_offset and self._locator.end_is_inferred(piece.segment):
+        if last_offset < piece.last_offset and is_inferred:
             raise Unlocatable(
                 f"no object holds offsets {last_offset + 1} to {piece.last_offset}, where the time may be",
                 first=last_offset + 1,

@@ -28,7 +28,7 @@ from remote_fetch.formats.legacy import as_v2
 from remote_fetch.locate.lineage import epoch_at
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.plan.visibility import SequentialAborts
-from remote_fetch.prepare.order import MisleadingIndex, check_order
+from remote_fetch.prepare.order import MisleadingIndex, check_inside, check_order
 from remote_fetch.scan.rows import PartitionRows
 from remote_fetch.scan.units import Unit, Units
 from remote_fetch.session.decode_pool import DecodePool
@@ -261,20 +261,8 @@ class SliceReader:
 
     def _check_place(self, batch: FramedBatch, previous: int) -> None:
         """Raise if the batch cannot follow a batch that ends with offset `previous`."""
-        header, segment = batch.header, self.piece.segment
         check_order(batch, previous, self._entry_offsets)
-        goes_on = self._end_is_inferred and header.base_offset > segment.end_offset
-        ends_outside = header.last_offset > segment.end_offset and not goes_on
-        if ends_outside or header.base_offset < segment.start_offset:
-            raise self._outside(header).at(position=batch.position)
-
-    def _outside(self, header: BatchHeader) -> CorruptSegment:
-        segment = self.piece.segment
-        return CorruptSegment(
-            f"batch with offsets {header.base_offset} to {header.last_offset} in a segment of offsets "
-            f"{segment.start_offset} to {segment.end_offset}",
-            offset=header.base_offset,
-        )
+        check_inside(batch, self.piece.segment, end_is_inferred=self._end_is_inferred)
 
     def _deliver_held(self) -> Iterator[DecodedRows]:
         held, self._held = self._held, None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError, CorruptSegment, OffsetOutOfRange, Unlocatable
-from remote_fetch.model import IndexType, IsolationLevel, LogBounds, TopicIdPartition
+from remote_fetch.model import IndexType, IsolationLevel, LogBounds, RemoteLogSegmentMetadata, TopicIdPartition
 from remote_fetch.prepare.bounds import Bound, Edge, Timestamp, parse_bound, resolve
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.session.broker import BrokerReader
@@ -290,6 +290,35 @@ class TestTimes:
         outcome = read(fetcher, start=moment_of(10), config=snapshot_config(s.metadata for s in log.segments()))
         assert outcome.offsets == list(range(10, 20))
         assert sum(outcome.report.rereads.values()) >= 1
+
+    @pytest.mark.parametrize("other", [0, 2], ids=["before", "behind"])
+    @pytest.mark.parametrize("times", [1, 2])
+    def test_bytes_of_another_segment(self, other: int, times: int) -> None:
+        """They have no record for which the search stops, and so look like a segment without the time."""
+        log = plain_log()
+        segments = log.segments(DENSE)
+
+        class Confused(Bucket):
+            answers = 0
+
+            def fetch_log_segment(
+                self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
+            ) -> memoryview:
+                if metadata.start_offset == 20 and self.answers < times:
+                    self.answers += 1
+                    metadata = segments[other].metadata
+                return super().fetch_log_segment(metadata, start_position, end_position)
+
+        outcome: Any = read(
+            Confused(segments), start=moment_of(25), config=snapshot_config(s.metadata for s in segments)
+        )
+        if times == 1:
+            assert outcome.offsets == list(range(25, 60))
+            assert sum(outcome.report.scans.values()) + sum(outcome.report.rereads.values()) == 1
+        else:
+            assert isinstance(outcome.error, CorruptSegment)
+            assert outcome.offsets == []
+            assert f"batch with offsets {other * 20} to" in str(outcome.error)
 
     def test_damage_that_stays_says_where(self) -> None:
         log = plain_log(segments=1)
