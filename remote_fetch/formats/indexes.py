@@ -258,11 +258,11 @@ class TimeIndex:
         return timestamp_ms
 
 
-def parse_transaction_index(data: Buffer) -> tuple[AbortedTransaction, ...]:
+def parse_transaction_index(data: Buffer, start_offset: int = 0) -> tuple[AbortedTransaction, ...]:
     """The aborted transactions whose marker lies in the segment, ascending by `last_offset` (the marker's offset).
 
-    Their first offsets may lie in earlier segments. An empty index is valid.
-    Raises UnsupportedFormat for an entry version other than 0, CorruptSegment for entries no broker writes.
+    Their first offsets may lie in earlier segments. An empty index is valid. `start_offset` is that of the segment.
+    Raises UnsupportedFormat for an entry version other than 0, CorruptSegment for entries no broker writes or takes.
     """
     view = memoryview(data)
     if len(view) % _TRANSACTION_ENTRY.size:
@@ -276,6 +276,11 @@ def parse_transaction_index(data: Buffer) -> tuple[AbortedTransaction, ...]:
             raise CorruptSegment(
                 f"transaction index entry {entry}: producer {producer_id}, offsets {first} to {last}, "
                 f"last stable offset {stable}"
+            )
+        if last < start_offset:
+            raise CorruptSegment(
+                f"transaction index entry {entry}: marker {last} lies before the segment, which starts at "
+                f"{start_offset}"
             )
         if last <= last_marker:
             raise CorruptSegment(f"transaction index entry {entry}: marker {last} follows marker {last_marker}")

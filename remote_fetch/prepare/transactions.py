@@ -13,6 +13,7 @@ Rules of the file:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import zip_longest
 
 from remote_fetch.errors import Unlocatable
@@ -205,7 +206,8 @@ def _aborted_in(
     told = opened.tells_txn_index_from
     wanted = (segment for segment in segments if not segment.txn_index_empty)
     for segment, data in storage.reader.read_indexes(wanted, IndexType.TRANSACTION):
-        entries = parsed(storage, segment, IndexType.TRANSACTION, parse_transaction_index, data)
+        parse = partial(parse_transaction_index, start_offset=segment.start_offset)
+        entries = parsed(storage, segment, IndexType.TRANSACTION, parse, data)
         if not entries:  # a broker that tells of an index copies none without entries
             if told is not None and segment.start_offset >= told:
                 state = "missing" if data is None else "empty"

@@ -6,6 +6,7 @@ The rest of the module is tested with whole reads, in tests/scan and in test_pla
 from __future__ import annotations
 
 from dataclasses import replace
+from struct import pack
 
 import pytest
 
@@ -92,6 +93,25 @@ def test_an_abort_behind_a_slice_that_no_slice_follows_directly(between: str) ->
         assert is_decided(whole, steps, ProducerSnapshots(session.storage))
         assert load_aborted(session.storage, whole, steps).ends_at(7, marker)
         assert not load_aborted(session.storage, whole, [last]).ends_at(7, marker)
+
+
+@pytest.mark.parametrize("data", [bytes(34), pack(">hqqqq", 0, 7, 0, 2, 3)], ids=["zeros", "marker before"])
+def test_an_index_whose_markers_lie_before_its_segment(data: bytes) -> None:
+    """A broker does not take it. The read ends before the marker, so that no batch contradicts the index."""
+    log = LogBuilder()
+    log.begin(7)
+    log.append_batch([Record(at, value=b"aborted") for at in range(3)], producer_id=7)
+    log.roll()
+    log.append_batch([Record(0, value=b"v")])
+    log.abort(7)
+    log.roll()
+    bucket = Bucket(log.segments())
+    assert read(bucket, end=4, isolation=COMMITTED).offsets == [3]
+    bucket.write_index(1, IndexType.TRANSACTION, data)
+    found = read(bucket, end=4, isolation=COMMITTED)
+    assert found.rows == []
+    with pytest.raises(CorruptSegment, match=r"marker \d lies before the segment, which starts at 3"):
+        found.fine()
 
 
 def lost_marker() -> tuple[LogBuilder, list[BuiltSegment]]:
