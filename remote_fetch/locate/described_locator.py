@@ -4,13 +4,14 @@ Rules of the file:
 
 - The brokers are asked for partitions alone. Segments are those of the other locator.
 - Without the brokers' answer a read would leave out, in silence, each partition of which no segment is tiered yet.
+- A storage without a segment of any topic is reported once: its URL may be wrong, and nothing else would say so.
 - If the other locator cannot be asked, the brokers' answer stands. Its error is that of each timeline, where a read
   falls back, and the store is not asked again for each partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from copy import copy
 
 from remote_fetch.errors import FallsBackError, RemoteFetchError, RetriableError, UnknownTopic
@@ -18,18 +19,19 @@ from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.described import described_topic
 from remote_fetch.locate.locator import GuessingLocator
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.locate.topics import split_topic
+from remote_fetch.locate.topics import EmptyStorage, split_topic
 from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 
 __all__ = ["DescribedLocator"]
 
 
 class DescribedLocator:
-    """The timelines of `tiered`, for all partitions of the topics of `cluster`."""
+    """The timelines of `tiered`, for all partitions of the topics of `cluster`. `say` takes a sentence for the user."""
 
-    def __init__(self, tiered: GuessingLocator, cluster: Cluster) -> None:
+    def __init__(self, tiered: GuessingLocator, cluster: Cluster, say: Callable[[str], None]) -> None:
         self._tiered = tiered
         self._cluster = cluster
+        self._say: Callable[[str], None] | None = say
         self._failures: dict[Uuid, RemoteFetchError] = {}  # of the last `partitions` of each topic id
 
     def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
@@ -49,8 +51,10 @@ class DescribedLocator:
         self._failures.pop(described.topic_id, None)
         try:
             located = self._tiered.partitions(f"{name}:{described.topic_id}", numbers)
-        except UnknownTopic:
-            pass
+        except UnknownTopic as error:
+            if isinstance(error, EmptyStorage) and self._say is not None:
+                self._say(str(error))
+                self._say = None
         except (FallsBackError, RetriableError) as error:
             self._failures[described.topic_id] = error
         known = {partition.partition: partition for partition in located}

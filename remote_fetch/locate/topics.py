@@ -16,6 +16,7 @@ from remote_fetch.model import TOPIC_NAME_RULE, Survey, TopicIdPartition, Uuid, 
 
 __all__ = [
     "SHOWN_TOPICS",
+    "EmptyStorage",
     "nearest_hint",
     "of_real_ids",
     "one_topic",
@@ -26,6 +27,10 @@ __all__ = [
 
 SHOWN_TOPICS = 20
 """How many names an error shows."""
+
+
+class EmptyStorage(UnknownTopic):
+    """The storage has no segment of any topic. A survey has found out why."""
 
 
 def split_topic(text: str) -> tuple[str, Uuid | None]:
@@ -92,7 +97,7 @@ def unknown_topic(topic: str | None, known: Iterable[str], survey: Survey | None
     names = sorted(set(known))
     if not names and survey is not None and survey.found is not None:
         hint = survey.hint or "Check remote.storage.url and remote.storage.layout"
-        return UnknownTopic(f"{what} is in {place}: {survey.found}", hint=hint)
+        return EmptyStorage(f"{what} is in {place}: {survey.found}", hint=hint)
     shown = ", ".join(names[:SHOWN_TOPICS]) + (", ..." if len(names) > SHOWN_TOPICS else "")
     name = (topic or "").partition(":")[0]
     return UnknownTopic(

@@ -18,7 +18,7 @@ from remote_fetch.locate.listing import ListingLocator
 from remote_fetch.locate.locator import GuessingLocator, KnownTimelines
 from remote_fetch.locate.snapshot import load_timelines
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
-from remote_fetch.observe import SegmentScanned
+from remote_fetch.observe import Notice, Observer, SegmentScanned
 from remote_fetch.session.storage import Storage
 from remote_fetch.session.surveyor import listings_of
 from remote_fetch.settings import Settings
@@ -75,13 +75,16 @@ def open_broker_locator(settings: Settings, cluster: Cluster, say: Callable[[str
     return BrokerLocator(cluster, channel, say=say)
 
 
-def beside_brokers(located_by: GuessingLocator, brokers: Brokers | None) -> GuessingLocator:
-    """The locator for a session. If it sees only what is tiered, the brokers tell which partitions a topic has."""
+def beside_brokers(located_by: GuessingLocator, brokers: Brokers | None, observe: Observer) -> GuessingLocator:
+    """The locator for a session. If it sees only what is tiered, the brokers tell which partitions a topic has.
+
+    A notice tells if nothing at all is tiered.
+    """
     if brokers is None or not isinstance(located_by, (ListingLocator, KnownTimelines)):
         return located_by
     from remote_fetch.locate.described_locator import DescribedLocator  # noqa: PLC0415 - librdkafka is loaded for it
 
-    return DescribedLocator(located_by, brokers.cluster)
+    return DescribedLocator(located_by, brokers.cluster, lambda text: observe(Notice(text, is_warning=True)))
 
 
 class _SegmentBytes:

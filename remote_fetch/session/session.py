@@ -149,7 +149,8 @@ class Session:
             self.locator_name = type(located_by).__name__
             self.stepwise = SharedStepwiseLocator(located_by) if isinstance(located_by, StepwiseGuessing) else None
             self.locator: GuessingLocator = self.stepwise or SharedLocator(
-                beside_brokers(located_by, self.brokers), by_partition=isinstance(located_by, ListingLocator)
+                beside_brokers(located_by, self.brokers, self.observe),
+                by_partition=isinstance(located_by, ListingLocator),
             )
             for text in notices if is_native() else (_IN_PLAIN_PYTHON, *notices):
                 self.observe(Notice(text, is_warning=True))
@@ -192,7 +193,9 @@ class Session:
         if planned is None:
             return self._open_locator(fetcher)
         return PlannedLocator(
-            planned.timelines, planned.inferred, lambda: beside_brokers(self._open_locator(fetcher), self.brokers)
+            planned.timelines,
+            planned.inferred,
+            lambda: beside_brokers(self._open_locator(fetcher), self.brokers, self.observe),
         )
 
     def _open_locator(self, fetcher: RemoteStorageFetcher) -> GuessingLocator:

@@ -65,6 +65,27 @@ def test_a_tier_that_cannot_be_located_is_not_empty(
     assert says in outcome.stderr
 
 
+@pytest.mark.parametrize(
+    "command", [("ls",), ("bounds",), ("plan",), ("cat", "-e", "-c", "0")], ids=lambda argv: argv[0]
+)
+def test_a_storage_that_does_not_exist_is_told_beside_brokers(
+    run: Run, bucket: str, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    """The brokers have the records. A bucket with segments of other topics is as it should be."""
+    topic_id = Uuid.parse(TOPIC_ID)
+    for name in ("shop", "new"):
+        described = Topic(name, topic_id if name == "shop" else Uuid(b"another topic id"), (0,), may_read=True)
+        monkeypatch.setattr(Cluster, "describe", lambda *_, described=described, **__: described)
+        monkeypatch.setattr(Cluster, "log_bounds", lambda *_, **__: LogBounds(0, 9))
+        monkeypatch.setattr(Cluster, "still_holds", lambda *_: True)
+        monkeypatch.setattr(session_module, "local_logs", lambda *_, **__: {})
+        asked = (*command, "-t", name, "-b", "127.0.0.1:1", "-X", "remote.locator=listing")
+        outcome = run(*asked, "--url", f"{bucket}/nothing")
+        assert outcome.code == 0
+        assert outcome.stderr.count("nothing: it does not exist") == 1
+        assert "no segment of topic" not in run(*asked, "--url", bucket).stderr
+
+
 def test_a_table_of_all_segments(run: Run, bucket: str) -> None:
     outcome = run("ls", "--url", bucket)
     assert (outcome.code, outcome.stderr) == (0, "")

@@ -21,9 +21,11 @@ from remote_fetch.errors import (
 )
 from remote_fetch.locate.cluster import Topic
 from remote_fetch.locate.described_locator import DescribedLocator
+from remote_fetch.locate.listing import ListingLocator, Listings, SegmentBytes
 from remote_fetch.locate.locator import KnownTimelines
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.model import TopicIdPartition, Uuid
+from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, Survey, TopicIdPartition, Uuid
+from remote_fetch.observe import ignore
 from remote_fetch.session.locators import beside_brokers
 
 OLD, NEW = Uuid.parse("QLApBZWFQSKI4X0PbZaiMg"), Uuid.parse("WXST0t26SzS7_9Vez8dCjg")
@@ -48,7 +50,24 @@ def over(
         return Topic(name, topic_id, tuple(numbers), may_read=True)
 
     cluster: Any = SimpleNamespace(describe=describe, names=lambda: tuple(topics))
-    return DescribedLocator(tiered, cluster)
+    return DescribedLocator(tiered, cluster, lambda text: None)
+
+
+def test_a_storage_without_any_segment_is_told_once() -> None:
+    """It may be another one than the brokers write to. A storage with segments of other topics is in order."""
+    told: list[str] = []
+    cluster: Any = SimpleNamespace(describe=lambda name: Topic(name, NEW, (0,), may_read=True))
+    other = RemoteLogSegmentMetadata(RemoteLogSegmentId(TopicIdPartition(OLD, "other", 0), OLD), 0, 9, 100)
+    for listed in ([other], []):
+        segments: dict[str | None, list[RemoteLogSegmentMetadata]] = {"orders": [], "other": listed, None: listed}
+        listings = Listings(segments.__getitem__, survey=lambda: Survey("/tier", "it does not exist"))
+        tiered = ListingLocator(listings, cast(SegmentBytes, None))
+        found = DescribedLocator(tiered, cluster, told.append)
+        for _ in range(2):
+            assert found.partitions("orders") == (TopicIdPartition(NEW, "orders", 0),)
+            assert len(told) == (not listed)
+    assert "orders" in told[0]
+    assert "/tier: it does not exist" in told[0]
 
 
 def test_partitions_without_segments_are_the_clusters() -> None:
@@ -82,10 +101,10 @@ def test_an_unknown_topic_is_named_and_other_errors_are_the_brokers_own() -> Non
 def test_only_a_locator_that_sees_no_brokers_gets_one_around_it() -> None:
     tiered = KnownTimelines([])
     brokers: Any = SimpleNamespace(cluster=None)
-    assert beside_brokers(tiered, None) is tiered
-    assert isinstance(beside_brokers(tiered, brokers), DescribedLocator)
+    assert beside_brokers(tiered, None, ignore) is tiered
+    assert isinstance(beside_brokers(tiered, brokers, ignore), DescribedLocator)
     other = cast(Any, SimpleNamespace())
-    assert beside_brokers(other, brokers) is other
+    assert beside_brokers(other, brokers, ignore) is other
 
 
 class Failing(KnownTimelines):
