@@ -29,13 +29,14 @@ def batches_of(
     *,
     goes_on: Callable[[], bool] = lambda: True,
     end_is_inferred: bool = True,
+    joins: bool = False,
 ) -> Iterator[FramedBatch]:
     """Yield the batches of a slice in order, up to its last offset. One range is fetched at a time, while `goes_on`.
 
     `likely_end` is the byte position at which the caller can stop if the indexes are right; -1: unknown. The first
     ranges end there, so that no more is fetched in vain. If the segment ends before the slice's last offset, raises the
     errors of `check_end`. Raises CorruptSegment for a batch that is not of this segment. If its end is exact and not
-    inferred, so is a batch behind that end.
+    inferred, so is a batch behind that end. If the slice `joins` what is behind it, so is one behind a gap.
     """
     framer = BatchFramer(piece.start_position, max_batch_bytes=storage.settings.max_batch_bytes)
     reader = storage.reader
@@ -52,7 +53,9 @@ def batches_of(
         data = reader.read(RangeRequest(piece.segment, start, stop)) if stop > start else memoryview(b"")
         framer.feed(data)
         while (batch := framer.next_batch()) is not None:
-            if _ends_behind(batch, piece, end_is_inferred=end_is_inferred):
+            if _ends_behind(
+                batch, piece, end_is_inferred=end_is_inferred and not (joins and last_offset < piece.last_offset)
+            ):
                 return
             last_offset = batch.header.last_offset
             yield batch

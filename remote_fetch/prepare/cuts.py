@@ -85,10 +85,11 @@ def _walk(storage: Storage, near: SegmentSlice, cut: int, likely_end: int) -> in
     """The last offset of the last batch that begins before byte `cut`. Reads batches from `near.start_position` on.
 
     A batch must begin there. `likely_end` is the byte at which the walk will probably stop, -1 if unknown. Raises
-    MisleadingIndex if the batches contradict the index entry that gave `near.start_position`.
+    MisleadingIndex if the batches contradict the index entry that gave `near.start_position`, and CorruptSegment for
+    a batch that is not of the segment: no cut may lie before it.
     """
     last_offset = near.segment.start_offset - 1
-    for batch in batches_of(storage, near, likely_end):
+    for batch in batches_of(storage, near, likely_end, joins=True):
         header = batch.header
         check_order(batch, last_offset, (near.start_entry_offset,))
         last_offset = header.last_offset

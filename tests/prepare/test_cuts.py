@@ -107,6 +107,35 @@ def test_damage_before_the_cut_is_an_error() -> None:
     assert caught.value.object_name is not None
 
 
+@pytest.mark.parametrize("dense", [True, False])
+def test_an_offset_that_was_damaged_on_the_way_moves_no_cut(dense: bool) -> None:
+    """No checksum covers it. A batch far behind the segment is no end of the segment before the cut."""
+    (segment,) = (
+        plain_log(segments=1, batches=4).segments(DENSE) if dense else plain_log(segments=1, batches=4).segments()
+    )
+    batch_bytes = len(segment.log) // 4
+
+    class Damaging(Bucket):
+        is_damaged = False
+
+        def fetch_log_segment(
+            self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
+        ) -> memoryview:
+            data = super().fetch_log_segment(metadata, start_position, end_position)
+            if self.is_damaged:
+                return data
+            self.is_damaged = True
+            return memoryview(b"\0\0\x40" + bytes(data[3:]))
+
+    with Session(Config.parse({}), Damaging([segment])) as session:
+        piece = SegmentSlice(segment.metadata, 0, 19)
+        if dense:
+            assert bounds(parts(session, piece, [2 * batch_bytes])) == [(0, 9), (10, 19)]
+        else:
+            with pytest.raises(CorruptSegment, match="in a segment of offsets 0 to 19"):
+                parts(session, piece, [2 * batch_bytes])
+
+
 def test_an_object_that_is_gone_is_an_error() -> None:
     (segment,) = plain_log(segments=1).segments()
     bucket = Bucket([segment])
