@@ -8,10 +8,12 @@ Rules of the file:
 - If no size is declared, the module adds up the output part by part, and stops at the bound.
 - Memory of the usual size is reused: new memory costs about as much as writing to it.
 - An error of a library leaves as CorruptSegment without a position. The caller adds the position.
+- Bytes after the end of a stream are ignored where Java's reader, by which brokers check batches, ignores them: after
+  gzip members and after an LZ4 frame.
 
 The streams, in the order of the sections below:
     gzip    RFC 1952, one member or several
-    snappy  one raw block (librdkafka), or the xerial framing of several (Java)
+    snappy  one raw block (librdkafka), or the xerial framing of several (Java), one stream of it or more
     lz4     one LZ4 frame, as in the LZ4 frame format description 1.6
     zstd    RFC 8878, one frame or several; producers stream, so the content size is usually not declared
 """
@@ -202,6 +204,7 @@ def _limit(codec: str, max_bytes: int) -> DecompressionLimit:
 
 # gzip
 
+_GZIP_MAGIC = b"\x1f\x8b\x08"
 _GZIP_MIN_BYTES = 18
 _GZIP_WBITS = 31
 _GZIP_PART_BYTES = 64 << 10
@@ -214,6 +217,8 @@ def _gunzip_members(data: memoryview, max_bytes: int) -> memoryview:
     at = 0
     while at < len(data):
         if member.eof:
+            if not _GZIP_MAGIC.startswith(bytes(data[at : at + len(_GZIP_MAGIC)])):
+                break
             member = zlib.decompressobj(_GZIP_WBITS)
         # Small parts, because zlib copies the rest of a part after the end of a member or after the bound.
         part = data[at : at + _GZIP_PART_BYTES]
@@ -238,10 +243,11 @@ def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         yield data
         return
-    if len(data) < _XERIAL_HEADER_BYTES:
-        raise CorruptSegment("snappy data ends inside the xerial header")
-    at = _XERIAL_HEADER_BYTES
+    at = 0
     while at < len(data):
+        if data[at : at + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:  # another stream, which Java's reader goes on with
+            at += _XERIAL_HEADER_BYTES
+            continue
         if len(data) - at < _INT32_BE.size:
             raise CorruptSegment(f"snappy data ends inside a block length, at byte {at}")
         (size_bytes,) = _INT32_BE.unpack_from(data, at)
@@ -250,6 +256,8 @@ def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
             raise CorruptSegment(f"snappy block of {size_bytes} bytes where {len(data) - at} are left, at byte {at}")
         yield data[at : at + size_bytes]
         at += size_bytes
+    if at > len(data):
+        raise CorruptSegment("snappy data ends inside the xerial header")
 
 
 def _snappy_size_bytes(block: memoryview) -> int:

@@ -77,10 +77,10 @@ def single_block(data: memoryview) -> memoryview | None:
 
 
 def blocks(data: memoryview, frame: Frame) -> Iterator[tuple[bool, memoryview]]:
-    """Each block of the frame, and whether it is stored uncompressed. Raises unless the frame ends where `data` ends.
+    """Each block of the frame, and whether it is stored uncompressed. Raises if `data` ends before the frame.
 
-    The checksums of blocks and content are skipped, because the batch has its CRC. Kafka's reader compares those of
-    blocks.
+    Bytes after the frame are ignored, as Kafka's reader ignores them. The checksums of blocks and content are skipped,
+    because the batch has its CRC. Kafka's reader compares those of blocks.
     """
     at = frame.header_bytes
     trailer_bytes = 4 if frame.block_checksums else 0
@@ -96,9 +96,8 @@ def blocks(data: memoryview, frame: Frame) -> Iterator[tuple[bool, memoryview]]:
             raise CorruptSegment(f"lz4 block of {size_bytes} bytes at byte {at} is larger than its frame allows")
         yield bool(word & _STORED_BIT), data[at : at + size_bytes]
         at += size_bytes + trailer_bytes
-    left_bytes = len(data) - at - (4 if frame.content_checksum else 0)
-    if left_bytes:
-        raise CorruptSegment(f"lz4 frame has {left_bytes} bytes after its end mark, besides its checksum")
+    if frame.content_checksum and len(data) - at < _UINT32_LE.size:
+        raise CorruptSegment(f"lz4 frame ends inside its checksum, after {len(data)} bytes")
 
 
 def after_history(history: memoryview, block: memoryview) -> bytes:

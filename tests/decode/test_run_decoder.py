@@ -181,6 +181,42 @@ ENDED_BEFORE: dict[str, tuple[bytes, dict[str, Any], RunStatus]] = {
     "a header without key": (with_area(bytes([16, 0, 0, 0, 1, 1, 2, 1, 1]), 1), {}, RunStatus.BAD_HEADER_KEY),
     "more than the records": (with_area(bytes([12, *RECORD, 0]), 1), {}, RunStatus.BAD_REST),
 }
+AREA = bytes([12, *RECORD, 12, 0, 0, 2, 1, 1, 0])
+"""Two records, at the first offset of their batch and at the next."""
+ODD_STREAMS: dict[str, tuple[int, bytes]] = {
+    "gzip and zeros": (1, compress(1, AREA) + bytes(40)),
+    "gzip and garbage": (1, compress(1, AREA) + b"garbage"),
+    "gzip members and zeros": (1, compress(1, AREA[:5]) + compress(1, AREA[5:]) + bytes(4)),
+    "xerial streams": (
+        2,
+        compress(2, AREA[:5], snappy_framing="xerial") + compress(2, AREA[5:], snappy_framing="xerial"),
+    ),
+    "lz4 and zeros": (3, compress(3, AREA) + bytes(6)),
+    "lz4 and an empty frame": (3, compress(3, AREA) + compress(3, b"")),
+}
+CUT_STREAMS: dict[str, tuple[int, bytes]] = {
+    "a gzip header": (1, compress(1, AREA) + b"\x1f\x8b"),
+    "a gzip member": (1, compress(1, AREA) + compress(1, b"")[:-1]),
+    "a xerial header": (2, compress(2, AREA, snappy_framing="xerial") + b"\x82SNAPPY\0"),
+    "a xerial length": (2, compress(2, AREA, snappy_framing="xerial") + b"\x82SN"),
+    "an lz4 end mark": (3, compress(3, AREA)[:-1]),
+}
+
+
+@each_of("name", ODD_STREAMS)
+def test_streams_that_java_reads(engine: ModuleType, name: str) -> None:
+    codec, area = ODD_STREAMS[name]
+    run = read(engine, [with_area(area, 2, codec), LAST])
+    assert (column(run, "offset"), run.taken, run.status) == ([2, 3], 1, RunStatus.END)
+
+
+@each_of("name", CUT_STREAMS)
+def test_cut_streams(engine: ModuleType, name: str) -> None:
+    codec, area = CUT_STREAMS[name]
+    run = read(engine, [with_area(area, 2, codec), LAST])
+    assert (run.taken, run.status) == (0, RunStatus.BAD_STREAM)
+
+
 MISPLACED: dict[str, tuple[bytes, dict[str, Any], RunStatus]] = {
     "a damaged length": (GOOD[:8] + b"\0\0\0\x10" + GOOD[12:], {}, RunStatus.MISPLACED),
     "a negative length": (GOOD[:8] + b"\xff\0\0\0" + GOOD[12:], {}, RunStatus.MISPLACED),

@@ -417,10 +417,21 @@ def reads(codec: int, data: bytes) -> bool:
 
 @each_of("writer", WRITERS)
 @each_of("tail", [b"\x00", b"garbage", bytes(40)])
-def test_bytes_behind_the_end_are_an_error(writer: str, tail: bytes) -> None:
+def test_bytes_behind_the_end(writer: str, tail: bytes) -> None:
+    """Java's reader, by which brokers check batches, ignores them after gzip members and after an LZ4 frame."""
     codec, compress = WRITERS[writer]
+    packed = compress(words(5_000)) + tail
+    if codec in (GZIP, LZ4):
+        assert unpack(codec, packed) == words(5_000)
+    else:
+        with pytest.raises(CorruptSegment):
+            unpack(codec, packed)
+
+
+@pytest.mark.parametrize("tail", [b"\x1f", b"\x1f\x8b", b"\x1f\x8b\x08", b"\x1f\x8b\x08" + bytes(30)])
+def test_another_gzip_member_has_to_be_whole(tail: bytes) -> None:
     with pytest.raises(CorruptSegment):
-        unpack(codec, compress(words(5_000)) + tail)
+        unpack(GZIP, gzip.compress(words(5_000)) + tail)
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
@@ -486,6 +497,16 @@ def test_a_cut_xerial_header(size_bytes: int) -> None:
 def test_a_cut_xerial_length() -> None:
     with pytest.raises(CorruptSegment, match="inside a block length"):
         unpack(SNAPPY, xerial(b"abc") + b"\0\0")
+
+
+def test_several_xerial_streams_are_one() -> None:
+    assert unpack(SNAPPY, xerial(b"abc") + xerial(words(5_000), 1_000) + xerial(b"")) == b"abc" + words(5_000)
+
+
+@pytest.mark.parametrize("size_bytes", [3, 8, 15])
+def test_a_cut_header_of_another_xerial_stream(size_bytes: int) -> None:
+    with pytest.raises(CorruptSegment, match=r"xerial header|block length"):
+        unpack(SNAPPY, xerial(b"abc") + XERIAL_HEADER[:size_bytes])
 
 
 def test_a_xerial_stream_of_no_blocks_is_empty() -> None:

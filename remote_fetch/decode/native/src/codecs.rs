@@ -104,7 +104,8 @@ impl Codecs {
         Ok(&self.output.memory[..self.output.used])
     }
 
-    /// One member or several, up to the end of the data. One member of ordinary form goes a faster way.
+    /// One member or several. One of ordinary form goes a faster way. What follows the last one and begins no other is
+    /// ignored, as Java's reader ignores it.
     fn gunzip(&mut self, data: &[u8]) -> Result<(), Failure> {
         let output = &mut self.output;
         if data.len() >= GZIP_MIN_BYTES {
@@ -129,7 +130,7 @@ impl Codecs {
             output.used += written_bytes;
             output.check()?;
             if status == Flate::StreamEnd {
-                if left.is_empty() {
+                if left.is_empty() || !GZIP_MAGIC.starts_with(&left[..left.len().min(GZIP_MAGIC.len())]) {
                     return Ok(());
                 }
                 gzip = Decompress::new_gzip(GZIP_WINDOW_BITS);
@@ -142,13 +143,18 @@ impl Codecs {
         }
     }
 
-    /// One raw block, or the xerial framing of several.
+    /// One raw block, or the xerial framing of several, in one stream or more.
     fn unsnappy(&mut self, data: &[u8]) -> Result<(), Failure> {
         if !data.starts_with(XERIAL_MAGIC) {
             return self.unsnappy_block(data);
         }
-        let mut left = data.get(XERIAL_HEADER_BYTES..).ok_or(Failure)?;
-        while let Some((length, rest)) = left.split_first_chunk::<4>() {
+        let mut left = data;
+        loop {
+            if left.starts_with(XERIAL_MAGIC) {
+                left = left.get(XERIAL_HEADER_BYTES..).ok_or(Failure)?;
+                continue;
+            }
+            let Some((length, rest)) = left.split_first_chunk::<4>() else { break };
             let size_bytes = usize::try_from(i32::from_be_bytes(*length)).map_err(|_| Failure)?;
             let (block, rest) = rest.split_at_checked(size_bytes).ok_or(Failure)?;
             if block.is_empty() {
@@ -241,6 +247,7 @@ fn zstd_context() -> DCtx<'static> {
 }
 
 const GZIP_WINDOW_BITS: u8 = 15;
+const GZIP_MAGIC: &[u8] = &[0x1F, 0x8B, 0x08];
 const GZIP_MIN_BYTES: usize = 18;
 const DEFLATE_MAX_RATIO: usize = 1032;
 
