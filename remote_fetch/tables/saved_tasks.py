@@ -3,6 +3,7 @@
 Rules of the file:
 
 - Saved are the bytes and offsets that each task reads.
+- The text has a checksum: another offset or position in it would lose or repeat records without a trace.
 - Everything else is looked up again, as it may have changed: segments are deleted, the log start moves. So a task
   may be outdated.
 - A share of a topic that was deleted and created again is refused.
@@ -11,6 +12,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +41,11 @@ from remote_fetch.tables.tasks import Task, pack
 __all__ = ["Reading", "base_of", "dump_job", "load_job"]
 
 _VERSION = 2
-_HINT = "If that lasts, remove {}: the job is then begun again"
+_CHECKSUM = "checksum"
+"""The field with the hash of all others. A text of an older release lacks it."""
+_AGAIN = "remove {}: the job is then begun again"
+_HINT = f"If that lasts, {_AGAIN}"
+_DAMAGED = f"To go on, {_AGAIN}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,8 @@ def dump_job(job: PlannedJob, fingerprint: str, base: Progress | None = None) ->
     """A job as JSON. `fingerprint` identifies its arguments. `base` is what the target held when it was planned."""
     tasks = [{"size_bytes": task.size_bytes, "plan": dump_plan(task.steps)} for task in job.tasks]
     head = {"version": _VERSION, "fingerprint": fingerprint, "reads": job.reads.dump()}
-    return json.dumps({**head, "partitions": job.partitions, "base": _ends(base), "tasks": tasks})
+    saved = {**head, "partitions": job.partitions, "base": _ends(base), "tasks": tasks}
+    return json.dumps({**saved, _CHECKSUM: _checksum(saved)})
 
 
 def base_of(text: str, topic: str) -> dict[int, int] | None:
@@ -75,6 +82,10 @@ def _ends(base: Progress | None) -> dict[str, int]:
     return {} if base is None else {str(number): end for number, end in base.ends.items()}
 
 
+def _checksum(saved: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(saved).encode("utf-8")).hexdigest()[:16]
+
+
 def load_job(text: str, reading: Reading, place: str) -> tuple[str, PlannedJob]:
     """The fingerprint and the job that `dump_job` was given. `place` is the folder of the text, for messages.
 
@@ -89,11 +100,17 @@ def load_job(text: str, reading: Reading, place: str) -> tuple[str, PlannedJob]:
                 f"saved tasks of version {version!r}; version {_VERSION} is known",
                 hint=f"Finish the job with the release that began it, or remove {place} to begin it again",
             )
+        told = saved.pop(_CHECKSUM, None)
+        if told is not None and told != _checksum(saved):
+            raise ValueError(f"its checksum is {told}, and that of what it has is {_checksum(saved)}")
         plans = [(load_plan(one["plan"]), int(one["size_bytes"])) for one in saved["tasks"]]
         fingerprint, reads = str(saved["fingerprint"]), Progress.load(saved["reads"])
         partitions = tuple(map(int, saved["partitions"]))
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise CorruptSegment(f"not a saved-tasks file: {type(error).__name__}: {error}") from None
+        what = f"not a saved-tasks file: {type(error).__name__}: {error}"
+        raise CorruptSegment(what, hint=_DAMAGED.format(place)) from None
+    except RemoteFetchError as error:
+        raise error.at(hint=_DAMAGED.format(place)) from None
     if not plans:
         return fingerprint, PlannedJob((), reads, partitions)
     tasks, outdated, has_parted = _packed(plans, reading, place)

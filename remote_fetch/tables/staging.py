@@ -15,6 +15,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
+from remote_fetch.errors import CorruptSegment
 from remote_fetch.tables.commit import CommitStrategy, choose_commit, size_bytes_of
 from remote_fetch.tables.job_records import TaskRecord
 from remote_fetch.tables.target_filesystem import of_target
@@ -51,7 +52,8 @@ class Staging:
     def plan(self) -> str | None:
         """The text that `keep_plan` was given; None if it was not called."""
         text = self._get(posixpath.join(self.staging, _PLAN))
-        return None if text is None else text.decode("utf-8")
+        # A byte that is no UTF-8 becomes an escape that JSON does not have: the text is refused as damaged.
+        return None if text is None else text.decode("utf-8", "backslashreplace")
 
     def keep_plan(self, text: str) -> None:
         """Save the tasks of the job, so that a driver that resumes it has the same ones."""
@@ -59,17 +61,24 @@ class Staging:
 
     def record(self, task: int) -> TaskRecord | None:
         """The record of a task; None if the task is not finished."""
-        text = self._get(self._record_path(task))
-        return None if text is None else TaskRecord.load(text)
+        name = self._record_path(task)
+        text = self._get(name)
+        return None if text is None else self._loaded(name, text)
 
     def records(self) -> dict[int, TaskRecord]:
         """The records of all finished tasks, by number."""
-        found = [TaskRecord.load(self._fs.cat_file(name)) for name in self._record_names()]
+        found = [self._loaded(name, self._fs.cat_file(name)) for name in self._record_names()]
         return {record.task: record for record in found}
 
     def finished(self) -> frozenset[int]:
         """The numbers of all finished tasks. Reads no record."""
         return frozenset(int(posixpath.basename(name).removesuffix(".json")) for name in self._record_names())
+
+    def _loaded(self, name: str, text: bytes) -> TaskRecord:
+        try:
+            return TaskRecord.load(text)
+        except CorruptSegment as error:
+            raise error.at(object_name=name, hint="To go on, remove it: its task is then run again") from None
 
     def _record_names(self) -> list[str]:
         self._fs.invalidate_cache()  # another driver may have written it

@@ -16,7 +16,7 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any
 
-from remote_fetch.errors import ConfigError
+from remote_fetch.errors import ConfigError, CorruptSegment, UnsupportedFormat
 from remote_fetch.session.filesystems import is_object_store, open_filesystem
 from remote_fetch.tables.commit import MANIFEST, Placement, is_local
 from remote_fetch.tables.job_records import Committed
@@ -48,13 +48,20 @@ class Target(Staging):
 
     def committed(self) -> Committed | None:
         """The manifest in the target; None if there is none."""
-        text = self._get(posixpath.join(self.path, MANIFEST))
-        return None if text is None else Committed.load(text)
+        return self._manifest(self.path, "Its data files stay readable. To export again, choose another target")
 
     def decided(self) -> Committed | None:
         """The manifest of a commit that was begun; None if none was."""
-        text = self._get(posixpath.join(self.staging, MANIFEST))
-        return None if text is None else Committed.load(text)
+        again = f"To begin the job again, remove {self.staging} and {self.path}"
+        return self._manifest(self.staging, again)
+
+    def _manifest(self, folder: str, hint: str) -> Committed | None:
+        name = posixpath.join(folder, MANIFEST)
+        text = self._get(name)
+        try:
+            return None if text is None else Committed.load(text)
+        except (CorruptSegment, UnsupportedFormat) as error:
+            raise error.at(object_name=name, hint=hint) from None
 
     def is_free(self) -> bool:
         """Whether the target is absent or empty."""
