@@ -15,13 +15,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from remote_fetch.errors import (
+    ConfigError,
     CorruptSegment,
     EpochMismatch,
-    ErrorKind,
     RemoteFetchError,
     TopicRecreated,
     Unlocatable,
@@ -127,9 +128,8 @@ def _packed(
         found = open_partitions(planner, reading.find(session))
         again = (_reopened(planner, one, place) if one.partition in stored else one for one in found)
         opened = [divided(one, takes_store=one.partition in stored) for one in again]
-        if stored and session.unlocated is ErrorKind.UNLOCATABLE:
-            text = "segments cannot be located, so nothing tells whether the log still has what the job reads"
-            raise Unlocatable(text, hint=_HINT.format(place))
+        if stored:
+            _check_located(session, place)
         wanted = {step.partition for steps, _ in plans for step in steps}
         gone = _gone_partitions(wanted, [one.partition for one in opened], place)
         opened += [untiered(partition, reading.isolation, LogBounds()) for partition in gone]
@@ -149,6 +149,18 @@ def _packed(
                 outdated.add(len(tasks))
             tasks.append(pack(Share(numbered, size_bytes), opened, session.locator.end_is_inferred))
         return tuple(tasks), frozenset(outdated), has_parted
+
+
+def _check_located(session: Session, place: str) -> None:
+    """Raise Unlocatable if nothing tells whether the log still has what the job reads from the store.
+
+    A job that has no store any more goes on: brokers give it everything.
+    """
+    try:
+        with suppress(ConfigError):
+            session.check_located()
+    except Unlocatable as error:
+        raise error.at(hint=_HINT.format(place)) from error.__cause__
 
 
 def _reopened(planner: Planner, opened: OpenPartition, place: str) -> OpenPartition:

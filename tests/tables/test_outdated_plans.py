@@ -234,21 +234,34 @@ def test_a_partition_that_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.M
     assert (done.rows, done.tasks_run < done.tasks) == (40, True)
 
 
+def without_segments(patch: pytest.MonkeyPatch, change: Callable[[Session], None]) -> None:
+    """From now on a session locates no segment, and `change` tells it why."""
+    open_session = Session.open
+
+    def opened(*given: Any, **named: Any) -> Session:
+        session = open_session(*given, **named)
+        change(session)
+        session.locator = KnownTimelines([Timeline(LogBuilder().topic_id_partition, (), ())])
+        return session
+
+    patch.setattr(Session, "open", opened)
+
+
 def test_segments_that_cannot_be_located(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A timeline without segments has no leader epochs. The slices of the saved plan would be of any log."""
     again = killed_beside_a_broker(tmp_path / "tier", monkeypatch)
     with monkeypatch.context() as patch:
-        open_session = Session.open
-
-        def opened(*given: Any, **named: Any) -> Session:
-            session = open_session(*given, **named)
-            session._cannot_locate("the service cannot be reached")
-            session.locator = KnownTimelines([Timeline(LogBuilder().topic_id_partition, (), ())])
-            return session
-
-        patch.setattr(Session, "open", opened)
-        with pytest.raises(Unlocatable, match=r"cannot be located.*If that lasts, remove .*/_out\."):
+        without_segments(patch, lambda session: session._cannot_locate("the service is away"))
+        with pytest.raises(Unlocatable, match=r"located: the service is away\. If that lasts, remove .*/_out\."):
             again()
+    done = again()
+    assert (done.rows, done.tasks_run < done.tasks) == (40, True)
+
+
+def test_a_store_that_is_not_configured_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers give what is left."""
+    again = killed_beside_a_broker(tmp_path / "tier", monkeypatch)
+    without_segments(monkeypatch, lambda session: setattr(session, "unlocated", ErrorKind.NOT_CONFIGURED))
     done = again()
     assert (done.rows, done.tasks_run < done.tasks) == (40, True)
 
