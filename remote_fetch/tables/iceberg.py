@@ -9,6 +9,8 @@ Rules of the file:
   what it had where the branch began.
 - Files and progress are one commit, which the catalog takes only upon the snapshot that was seen. pyiceberg's own
   retries are turned off: they would put the same offsets behind those of another job.
+- A catalog may call a commit failed that came in: a request that is sent again after a lost answer meets itself. Then
+  pyiceberg gets no error, for it removes the files of a failed commit.
 - Files have no field ids. Columns are found by the table's name mapping.
 """
 
@@ -176,6 +178,7 @@ class IcebergTarget:
         table.metadata = metadata.model_copy(
             update={"properties": {**metadata.properties, "commit.retry.num-retries": "0"}}
         )
+        table.catalog = _Committing(self._catalog, self._lib)
         try:
             with table.transaction() as transaction:
                 with transaction.update_schema() as update:
@@ -255,6 +258,28 @@ class IcebergTarget:
 
     def _refused(self, what: str, error: BaseException) -> TableRefused:
         return TableRefused(f"the Iceberg table {self.name} {what}: {said(error, self._options)}")
+
+
+class _Committing:
+    """The catalog, for a commit. Says that a commit has failed only if the table is without its snapshot."""
+
+    def __init__(self, catalog: Any, library: Any) -> None:
+        self._catalog, self._lib = catalog, library
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog, name)
+
+    def commit_table(self, table: Any, requirements: Any, updates: Any) -> Any:
+        """As pyiceberg's. Raises the catalog's error if a failed commit cannot be looked for: it may have come in."""
+        try:
+            return self._catalog.commit_table(table, requirements, updates)
+        except self._lib.exceptions.CommitFailedException:
+            now = self._catalog.load_table(table.name())
+            added = [one.snapshot for one in updates if isinstance(one, self._lib.table.update.AddSnapshotUpdate)]
+            if not added or any(now.snapshot_by_id(one.snapshot_id) is None for one in added):
+                raise
+            answer = self._lib.table.CommitTableResponse
+            return answer(metadata=now.metadata, metadata_location=now.metadata_location)
 
 
 def _library() -> Any:

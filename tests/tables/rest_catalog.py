@@ -21,7 +21,10 @@ from typing import Any
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import CommitTableRequest
 
-__all__ = ["RestCatalog", "running"]
+__all__ = ["IN_AND_409", "RestCatalog", "running"]
+
+IN_AND_409 = -409
+"""The commit comes in, its request is sent again by a proxy that lost the answer, and meets a conflict: itself."""
 
 
 @dataclass
@@ -76,14 +79,14 @@ def running(warehouse: Path, token: str = "open-sesame") -> Iterator[RestCatalog
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             status = told.answers.pop(0) if told.answers else 200
-            if status not in (200, 500):
+            if status not in (200, 500, IN_AND_409):
                 self._answer(status, {})
                 return
             request = CommitTableRequest.model_validate_json(body)
             done = below.commit_table(self._table(), request.requirements, request.updates)
             told.commits += 1
             metadata = json.loads(done.metadata.model_dump_json())
-            self._answer(status, {"metadata-location": done.metadata_location, "metadata": metadata})
+            self._answer(abs(status), {"metadata-location": done.metadata_location, "metadata": metadata})
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = False

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from remote_fetch.errors import ConfigError, TableRefused
-from tests.tables.rest_catalog import RestCatalog, running
+from tests.tables.rest_catalog import IN_AND_409, RestCatalog, running
 from tests.tables.tables import Topic, export, files_below, files_of, held, opened, same, target
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -80,6 +80,16 @@ def test_a_lost_answer(catalog: RestCatalog, where: dict[str, Any], topic: Topic
     catalog.answers += [500]
     done = export(topic, through(catalog, where))
     assert (catalog.commits, done.starting_offsets) == (1, '{"topic": {"0": 20, "1": 20}}')
+    assert same(held(where), topic.rows())
+    assert opened(where).folder().jobs() == []
+    assert files_below(where) == files_of(where)
+
+
+def test_a_conflict_with_itself(catalog: RestCatalog, where: dict[str, Any], topic: Topic) -> None:
+    """The files of a commit that came in are not those of a failed one: without them no reader opens the table."""
+    catalog.answers += [IN_AND_409]
+    done = export(topic, through(catalog, where))
+    assert (done.rows, catalog.commits) == (20, 1)
     assert same(held(where), topic.rows())
     assert opened(where).folder().jobs() == []
     assert files_below(where) == files_of(where)
