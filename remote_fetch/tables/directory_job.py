@@ -72,6 +72,8 @@ def _finished(target: Target, url: str) -> Committed | None:
         target.complete(begun)
         return begun
     if not target.is_free():
+        if target.committed() is not None:  # another driver has committed since it was looked for
+            return _finished(target, url)
         raise ConfigError(
             f"{url} is not empty, and was not written by backfill() or export",
             key="to",
