@@ -190,7 +190,12 @@ def subscribed(session: Session, subscription: Subscription) -> tuple[TopicIdPar
     found: list[TopicIdPartition] = []
     for topic in topics:
         assigned = None if subscription.partitions is None else subscription.partitions[topic]
-        partitions = session.locator.partitions(topic, assigned)
+        try:
+            partitions = session.locator.partitions(topic, assigned)
+        except UnknownTopic:
+            if subscription.pattern is None or session.brokers is None:
+                raise
+            continue  # it was deleted after the brokers had named it
         if subscription.partitions is not None:
             partitions = _assigned(partitions, topic, subscription.partitions)
         found += partitions

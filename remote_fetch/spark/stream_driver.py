@@ -20,6 +20,7 @@ from typing import TypeVar
 from confluent_kafka import KafkaException
 
 from remote_fetch.broker_errors import is_of_no_topic
+from remote_fetch.deadline import Deadline
 from remote_fetch.errors import ConfigError, OffsetOutOfRange, RemoteFetchError, UnknownTopic
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Notice
@@ -47,6 +48,11 @@ from remote_fetch.tables.tasks import Task
 __all__ = ["StreamDriver", "check_stream"]
 
 T = TypeVar("T")
+
+_AGREE_S = 30.0
+"""How long brokers may disagree about a topic. A broker that is behind the controller learns of a deletion late."""
+_PAUSE_S = 0.2
+_SHOWN = 20
 
 
 def check_stream(options: SourceOptions) -> None:
@@ -177,8 +183,10 @@ class StreamDriver:
     def _of_those_left(self, ask: Callable[[], T]) -> T:
         """The answer to a question that begins with a survey. If a topic is deleted in between, it is asked again.
 
-        Raises the errors of the survey and of the question.
+        Raises the errors of the survey and of the question. Brokers learn of a deletion one after another. So a broker
+        may not know a topic that another one still describes: UnknownTopic, if they do not agree in time.
         """
+        until = Deadline.after(_AGREE_S)
         while True:
             try:
                 return ask()
@@ -188,7 +196,11 @@ class StreamDriver:
                 seen = self._seen
                 _, left = self._survey()
                 if seen <= set(left):
-                    raise
+                    if until.is_over:
+                        if isinstance(error, UnknownTopic):
+                            raise
+                        raise _disagreement(seen, error) from error
+                    time.sleep(_PAUSE_S)
 
     def _survey(self) -> tuple[Session, tuple[TopicIdPartition, ...]]:
         """The session, and the partitions that there are now. Says where a topic is another one by now."""
@@ -321,6 +333,15 @@ class StreamDriver:
             raise OffsetOutOfRange(text, topic=topic, partition=partition, offset=offset, hint=FAIL_ON_DATA_LOSS_HINT)
         if self._session is not None:
             self._session.observe(Notice(text, is_warning=True))
+
+
+def _disagreement(seen: Iterable[TopicIdPartition], error: KafkaException) -> UnknownTopic:
+    """The error of a broker that does not know one of these topics, which another broker describes."""
+    names = ", ".join(sorted({one.topic for one in seen})[:_SHOWN])
+    return UnknownTopic(
+        f"brokers do not agree whether each of these topics exists: {names} ({error.args[0].str()})",
+        hint="Start the query again when all brokers know the same topics",
+    )
 
 
 def _place(partition: TopicIdPartition) -> tuple[str, int]:

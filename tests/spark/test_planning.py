@@ -8,15 +8,17 @@ import pytest
 
 from remote_fetch.errors import ConfigError, RemoteFetchError, UnknownTopic, Unlocatable
 from remote_fetch.observe import Event, Notice
+from remote_fetch.session.session import Session
 from remote_fetch.spark import plan
 from remote_fetch.spark.limits import Restriction
-from remote_fetch.spark.options import parse_options
-from remote_fetch.spark.planning import JobPlan, plan_batch
+from remote_fetch.spark.options import Subscription, parse_options
+from remote_fetch.spark.planning import JobPlan, plan_batch, subscribed
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from tests.scan.bucket import UNCOMMITTED, plain_log
 from tests.scan.sparse import SparseTier
 from tests.spark.buckets import at, bucket_alone, expected, planned, read, tier
+from tests.stores.stand_in import give_broker
 
 
 @pytest.fixture
@@ -134,6 +136,19 @@ def test_topics_by_pattern(where: dict[str, str], pattern: str, count: int) -> N
     """As in Spark's source, a part of the name is enough."""
     del where["subscribe"]
     assert len(plan({**where, "subscribePattern": pattern}).tasks) == count
+
+
+def test_a_topic_that_is_deleted_after_it_was_named(where: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The brokers name all topics, and describe each of a pattern then. One of a subscription has to be there."""
+    with Session.open(parse_options(where).config) as session:
+        there = session.locator.partitions("topic")
+        monkeypatch.setattr("remote_fetch.spark.planning.topic_names", lambda *_: ("gone", "topic"))
+        with pytest.raises(UnknownTopic):
+            subscribed(session, Subscription(pattern="gone|topic"))
+        give_broker(session, plain_log())
+        assert subscribed(session, Subscription(pattern="gone|topic")) == there
+        with pytest.raises(UnknownTopic):
+            subscribed(session, Subscription(("gone", "topic")))
 
 
 def test_a_hole_that_nobody_can_fill(tmp_path: Path) -> None:

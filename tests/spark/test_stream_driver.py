@@ -21,6 +21,7 @@ from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.session.brokers import Brokers
 from remote_fetch.session.session import Session
+from remote_fetch.spark import stream_driver
 from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.reader import read_task
 from remote_fetch.spark.stream_driver import StreamDriver
@@ -413,16 +414,32 @@ def test_a_topic_that_is_deleted_while_it_is_looked_at(
         caplog.clear()
 
 
-def test_an_error_about_a_topic_that_is_still_there(
-    bucket: dict[str, str], driver: Make, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_brokers_that_disagree_about_a_topic(
+    bucket: dict[str, str], driver: Make, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
+    """One broker does not know a topic that another one describes, for a while or for too long."""
     refused = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
-    stream = driver(bucket, failOnDataLoss="false")
-    at = stream.initial()
+    stream = driver(bucket, failOnDataLoss=fails)
+    at, end = stream.initial(), {AT: 60}
+    tasks, opened = stream.tasks(at, end), Planner.open
+    refusals = [refused] * 3
+
+    def opened_later(*given: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return opened(*given)
+
+    monkeypatch.setattr(stream_driver, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(Planner, "open", opened_later)
+    assert stream.tasks(at, end) == tasks
+    monkeypatch.setattr(stream_driver, "_AGREE_S", 0.0)
     monkeypatch.setattr(Planner, "open", Mock(side_effect=refused))
-    with pytest.raises(KafkaException) as caught:
-        stream.tasks(at, {AT: 60})
-    assert caught.value is refused
+    with pytest.raises(
+        UnknownTopic, match="brokers do not agree whether each of these topics exists: topic "
+    ) as caught:
+        stream.tasks(at, end)
+    assert caught.value.__cause__ is refused
 
 
 def test_a_topic_that_never_was(bucket: dict[str, str], driver: Make) -> None:
