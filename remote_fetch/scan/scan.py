@@ -27,6 +27,7 @@ from remote_fetch.fetch.deadlines import now_ms
 from remote_fetch.fetch.readahead import Awaited
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.locate.lineage import Lineage
+from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.observe import (
     RecordsRead,
     TimestampsSaturated,
@@ -52,7 +53,7 @@ __all__ = ["Scan"]
 
 
 class Scan:
-    """Reads the steps of several plans one after another. Iterate over `batches()` or `rows()` once.
+    """Reads the steps of several plans one after another. Iterate over `batches()` or `rows()` once; see `leave_out`.
 
     Several scans of one session may run at once, each in its own thread. Each then needs its own `codecs`, and its
     share of the session: `max_bytes` of the budget, and `pool`. By default a scan takes the session's, and all of it.
@@ -88,6 +89,17 @@ class Scan:
         with contextlib.closing(self.rows()) as found:
             for rows in found:
                 yield from rows.to_arrow() if isinstance(rows, DecodedRows) else [rows]
+
+    @property
+    def at(self) -> TopicIdPartition | None:
+        """The partition that is read, or whose error was raised. None: all rows were given."""
+        return self._todo[0].partition.opened.partition if self._todo else None
+
+    def leave_out(self, topic_id: Uuid) -> None:
+        """Give no more rows of a topic. After an error about it, iterate over `batches()` again: it goes on behind."""
+        left = [work for work in self._todo if work.partition.opened.partition.topic_id != topic_id]
+        self._todo.clear()
+        self._todo.extend(left)
 
     def rows(self) -> ReadRows:
         """As `batches`, but the rows of the store stay where the decoder left them, outside of Arrow."""

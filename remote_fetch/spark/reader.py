@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from remote_fetch.errors import UnknownTopic
 from remote_fetch.observe import Report
 from remote_fetch.spark.limits import FAIL_ON_DATA_LOSS_HINT
 from remote_fetch.spark.schema import as_spark
@@ -38,6 +39,12 @@ def read_task(
 
     `config` is `SourceOptions.config`. Otherwise as `read_rows`.
     """
-    rows = read_rows(task, config, columns, typed, report=report, loss_hint=FAIL_ON_DATA_LOSS_HINT)
-    for batch in rows:
-        yield as_spark(batch)
+    may_lose = config.get("auto.offset.reset") == "earliest"  # `parse_options` says so of failOnDataLoss
+    hint = FAIL_ON_DATA_LOSS_HINT
+    rows = read_rows(task, config, columns, typed, report=report, loss_hint=hint, may_lose_topics=may_lose)
+    try:
+        for batch in rows:
+            yield as_spark(batch)
+    except UnknownTopic as error:
+        error.hint = hint
+        raise
