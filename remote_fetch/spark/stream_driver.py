@@ -7,7 +7,7 @@ Rules of the file:
   rows, whether the store or the broker has them by then.
 - `failOnDataLoss` decides about lost records: an error, or a warning. A topic that is deleted while the driver asks
   about it is lost like one that was deleted before.
-- One session serves the query to its end.
+- One session serves the query to its end. A query outlives brokers that are away for some minutes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaException
 
-from remote_fetch.broker_errors import is_of_no_topic
-from remote_fetch.deadline import Deadline
-from remote_fetch.errors import ConfigError, OffsetOutOfRange, RemoteFetchError, UnknownTopic
+from remote_fetch.broker_errors import broker_says, is_of_no_topic, is_unanswered
+from remote_fetch.deadline import Deadline, retry
+from remote_fetch.errors import BrokerUnavailable, ConfigError, OffsetOutOfRange, RemoteFetchError, UnknownTopic
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Notice
 from remote_fetch.plan.ranges import PlanStep, plan_offsets
@@ -51,6 +51,8 @@ T = TypeVar("T")
 
 _AGREE_S = 30.0
 """How long brokers may disagree about a topic. A broker that is behind the controller learns of a deletion late."""
+_AWAY_S = 300.0
+"""How long the brokers of a query may be away, as in the middle of a read."""
 _PAUSE_S = 0.2
 _SHOWN = 20
 
@@ -189,18 +191,37 @@ class StreamDriver:
         until = Deadline.after(_AGREE_S)
         while True:
             try:
-                return ask()
+                return self._patiently(ask)
             except (KafkaException, UnknownTopic) as error:
                 if isinstance(error, KafkaException) and not is_of_no_topic(error):
                     raise
                 seen = self._seen
-                _, left = self._survey()
+                _, left = self._patiently(self._survey)
                 if seen <= set(left):
                     if until.is_over:
                         if isinstance(error, UnknownTopic):
                             raise
                         raise _disagreement(seen, error) from error
                     time.sleep(_PAUSE_S)
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """The answer to a question that is asked again while no broker answers. Raises BrokerUnavailable in the end."""
+        is_said = False
+
+        def may_pass(error: KafkaException) -> bool:
+            nonlocal is_said
+            if is_unanswered(error) and self._session is not None and not is_said:
+                is_said = True
+                text = f"no broker answers ({error.args[0].str()}); still asking"
+                self._session.observe(Notice(text, is_warning=True, is_wait=True))
+            return is_unanswered(error)
+
+        try:
+            return retry(ask, KafkaException, until=Deadline.after(_AWAY_S), pause_s=_PAUSE_S, may_pass=may_pass)
+        except KafkaException as error:
+            if not is_unanswered(error):
+                raise
+            raise BrokerUnavailable(broker_says(error)) from error
 
     def _survey(self) -> tuple[Session, tuple[TopicIdPartition, ...]]:
         """The session, and the partitions that there are now. Says where a topic is another one by now."""

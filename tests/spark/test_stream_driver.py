@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from remote_fetch.errors import ConfigError, ErrorKind, OffsetOutOfRange, UnknownTopic
+from remote_fetch.errors import BrokerUnavailable, ConfigError, ErrorKind, OffsetOutOfRange, UnknownTopic
 from remote_fetch.locate.locator import KnownTimelines
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
@@ -34,6 +34,7 @@ from tests.spark.buckets import COLUMNS, Row, bucket_alone, expected, rows_of, t
 from tests.stores.stand_in import Broker, sessions_without_segments
 
 AT = ("topic", 0)
+_REFUSED = KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
 class Clock:
@@ -440,6 +441,34 @@ def test_brokers_that_disagree_about_a_topic(
     ) as caught:
         stream.tasks(at, end)
     assert caught.value.__cause__ is refused
+
+
+def test_brokers_that_are_away(
+    bucket: dict[str, str], driver: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For a while, or for too long. A refusal is raised at once."""
+    away, refused = (KafkaException(KafkaError(code)) for code in (KafkaError._TIMED_OUT, _REFUSED))
+    stream = driver(bucket)
+    at, end = stream.initial(), {AT: 60}
+    tasks, opened, missed = stream.tasks(at, end), Planner.open, [away] * 3
+
+    def opened_later(*given: Any) -> Any:
+        if missed:
+            raise missed.pop()
+        return opened(*given)
+
+    monkeypatch.setattr(stream_driver, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(Planner, "open", opened_later)
+    assert stream.tasks(at, end) == tasks
+    assert caplog.text.count("no broker answers (Local: Timed out); still asking") == 1
+    monkeypatch.setattr(Planner, "open", Mock(side_effect=refused))
+    with pytest.raises(KafkaException) as caught:
+        stream.tasks(at, end)
+    assert caught.value is refused
+    monkeypatch.setattr(stream_driver, "_AWAY_S", 0.0)
+    monkeypatch.setattr(Planner, "open", Mock(side_effect=away))
+    with pytest.raises(BrokerUnavailable, match="no answer from the brokers: Local: Timed out"):
+        stream.tasks(at, end)
 
 
 def test_a_topic_that_never_was(bucket: dict[str, str], driver: Make) -> None:
