@@ -28,7 +28,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException,
 from remote_fetch.broker_errors import is_unreadable
 from remote_fetch.decode.arrays import Array, bytes_array, headers_array, numbers_array
 from remote_fetch.decode.columns import is_saturated, microseconds, schema_for
-from remote_fetch.errors import UnsupportedFormat
+from remote_fetch.errors import LogTruncated, UnsupportedFormat
 from remote_fetch.locate.clients import Consumer
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.lineage import Lineage
@@ -97,6 +97,9 @@ class BrokerReader:
                 for messages in self._messages(consumer, step, isolation, pace, log):
                     self._guard.confirm(partition)
                     yield self._rows(messages, partition, columns)
+            except LogTruncated:
+                self._guard.confirm(partition)  # another topic that has the name now has other records, too
+                raise
             finally:
                 consumer.unassign()
 

@@ -453,6 +453,21 @@ class TestAnotherTopic:
         with pytest.raises(TopicRecreated):
             read(Broker(bounds=LogBounds(50, 100), topic_id=OTHER_ID), 5, 9, skips=True)
 
+    @pytest.mark.parametrize(("topic_id", "error"), [(ID, LogTruncated), (OTHER_ID, TopicRecreated)])
+    def test_another_topic_that_has_other_records(self, topic_id: Uuid, error: type[Exception]) -> None:
+        """librdkafka tells of it as of a log that was cut off."""
+
+        class Parted(Broker):
+            def consume(self, count: int, timeout: float) -> list[Message]:
+                given = super().consume(count, timeout)
+                if given[0].code is not None:
+                    self.topic_id = topic_id
+                return given
+
+        says = "log truncation detected at offset 7: broker end offset is 3 (leader epoch 0)"
+        with pytest.raises(error):
+            read(Parted([records(5, 7), [Message(7, REFUSED, says)]]), 5, 9)
+
     def test_another_topic_in_which_nothing_comes(self) -> None:
         with pytest.raises(TopicRecreated):
             read(Broker([[]] * 20, topic_id=OTHER_ID), 5, 9)
