@@ -115,7 +115,7 @@ class Position:
 
     def forget(self) -> None:
         """Forget the position, because the application goes on elsewhere. librdkafka keeps what is stored."""
-        if self._holds_over_reset:  # `consume` drops the messages that it holds
+        if self._holds_over_reset and self._is_lost:  # `consume` drops the messages that it holds
             self._kept = self.lost
         self._leave(self.delivered)
         self._before_reset = storable(self._topic, self._number, INVALID, None)

@@ -134,6 +134,17 @@ def test_a_seek_after_a_reset_stores_nothing_past_messages_that_consume_drops() 
     assert first.lost is None
 
 
+def test_a_seek_after_a_reset_keeps_the_offset_that_the_application_stored() -> None:
+    position, own = Position("t", 0, stores_offsets=False), storable("t", 0, 4, 3, "mine")
+    position.note_stored(own)
+    position.hold(live(0, 5))
+    position.reset()
+    position.forget()
+    position.release()
+    position.forget_stored()
+    assert position.lost == own
+
+
 def _epochs(position: Position) -> list[tuple[int, int | None]]:
     """Offset and leader epoch of the position that is shown, and of the one that is stored again."""
     return [(found.offset, found.leader_epoch) for found in (position.shown, position.lost) if found is not None]
