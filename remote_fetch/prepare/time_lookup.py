@@ -23,6 +23,7 @@ from remote_fetch.formats.batches import FramedBatch
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.formats.indexes import TimeIndex
 from remote_fetch.formats.legacy import as_v2
+from remote_fetch.locate.lineage import epoch_at
 from remote_fetch.locate.listing import GAP_HINT
 from remote_fetch.locate.locator import GuessingLocator
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
@@ -91,14 +92,16 @@ class TimeLookup:
     ) -> int | None:
         """`found`, or an earlier record that another segment of the log has among the offsets of the slice.
 
-        An end offset that is too high, or a start offset that is too low, hides the segments that have the offsets.
+        An end offset that is too high, or a start offset that is too low, hides the segments that have the offsets. A
+        segment with the same bounds hides none. Of several branches the log is the one of the highest leader epoch.
         """
-        last = piece.last_offset if found is None else found - 1
+        segment, last = piece.segment, piece.last_offset if found is None else found - 1
         for other, _, _ in opened.timeline.found(piece.first_offset, last):
             first, stop = max(other.start_offset, piece.first_offset), min(other.end_offset, last)
-            if first <= stop and other.segment_id != piece.segment.segment_id and opened.lineage.accepts(other):
+            is_same = (other.start_offset, other.end_offset) == (segment.start_offset, segment.end_offset)
+            if first <= stop and not is_same and opened.lineage.accepts(other):
                 earlier = self._first_in_slice(SegmentSlice(other, first, stop), timestamp_ms)
-                if earlier is not None:
+                if earlier is not None and _epoch(other, earlier) >= _epoch(segment, earlier):
                     found, last = earlier, earlier - 1
         return found
 
@@ -227,3 +230,9 @@ class TimeLookup:
                 if row_ms >= timestamp_ms:
                     return int(offset)
         return None
+
+
+def _epoch(segment: RemoteLogSegmentMetadata, offset: int) -> int:
+    """The leader epoch at `offset` by the metadata of a segment, -1 if it does not tell."""
+    epoch = epoch_at(segment.segment_leader_epochs, offset)
+    return -1 if epoch is None else epoch

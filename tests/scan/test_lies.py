@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from remote_fetch.errors import CorruptSegment, ErrorKind, Unlocatable
 from remote_fetch.formats.codecs import Codecs
-from remote_fetch.model import UNKNOWN_SIZE, IndexType, IsolationLevel, LeaderEpoch, RemoteLogSegmentMetadata
+from remote_fetch.model import UNKNOWN_SIZE, IndexType, IsolationLevel, LeaderEpoch, RemoteLogSegmentMetadata, Uuid
 from remote_fetch.prepare.segment_ends import offset_at_start
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
@@ -487,6 +487,31 @@ class TestSizes:
         for number in (7, 27, 47):
             outcome = tier.read(UNCOMMITTED, by_listing=False, start=utc(times[number]))
             assert outcome.fine()[0].offset == number
+
+    def test_a_time_in_a_segment_of_which_another_copy_is_missing(self) -> None:
+        """Both have the same bounds, so none of them hides the other. The object of the other is not asked for."""
+        tier = plain_tier()
+        times = [row.timestamp_ms for row in expected_rows(tier.log_builder.records())]
+        lost = replace(tier.told[1], segment_id=replace(tier.told[1].segment_id, id=Uuid(bytes(15) + b"9")))
+        tier.told.insert(0, lost)  # the one that was finished earlier
+        outcome = tier.read(UNCOMMITTED, by_listing=False, start=utc(times[27]))
+        assert outcome.fine()[0].offset == 27
+
+    def test_a_time_in_a_branch_that_the_log_has_lost(self) -> None:
+        """No checkpoint tells so, and the read takes the branch of the later epoch."""
+        lost = LogBuilder()
+        lost.append_batch([Record(0, 0, None, b"")], base_timestamp_ms=1000)
+        won = lost.fork(1)
+        won.new_leader_epoch(1)
+        for log, times in ((lost, (9000,)), (won, (2000, 9000))):
+            for time_ms in times:
+                log.append_batch([Record(0, 0, None, b"")], base_timestamp_ms=time_ms)
+            log.roll()
+        tier = Tier(won, [*lost.segments(), *won.segments()])
+        for at in range(len(tier.told)):
+            File(IndexType.LEADER_EPOCH, gone)(tier, at)
+        outcome = tier.read(UNCOMMITTED, by_listing=False, start=utc(9000))
+        assert outcome.offsets == [2]
 
     def test_an_object_that_is_cut_is_told_from_a_size_that_is_wrong(self) -> None:
         tier = plain_tier()
