@@ -39,7 +39,10 @@ def segment_bytes(storage: Storage, segment: RemoteLogSegmentMetadata, *, ahead_
     whole = (RangeRequest(segment, start, start + range_bytes) for start in range(0, ahead_bytes, range_bytes))
     with closing(storage.reader.read_ahead(whole)) as ahead:
         for _, wait in ahead:
-            data = wait()
+            try:
+                data = wait()
+            finally:
+                wait.cancel()  # if its time was over before its GET began
             yield data
             at += len(data)
             if len(data) < range_bytes:
