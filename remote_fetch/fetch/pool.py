@@ -2,7 +2,8 @@
 
 Rules of the file:
 
-- A caller waits with its own deadline. If it stops waiting, the call goes on in its thread, and its result is kept.
+- A caller waits with its own deadline. If it stops waiting, a call that has begun goes on in its thread. Its result is
+  kept for another `wait`, and dropped if the call was cancelled.
 - `close` waits no longer than its timeout.
 - The executor of the standard library does not fit: at interpreter exit it waits for its threads without a limit.
 """
