@@ -168,16 +168,18 @@ def _wrong_checkpoint(segment: RemoteLogSegmentMetadata, epochs: tuple[LeaderEpo
     """The epochs that checkpoint and metadata know differently.
 
     Metadata begins at the start of the segment, and the checkpoint at that of the log, which may move into the segment
-    between the two.
+    between the two. Then the epochs before it are gone from the checkpoint, and the one that it lies in begins there.
     """
     known = {entry.epoch: entry.start_offset for entry in epochs}
-    lacking = [entry.epoch for entry in segment.segment_leader_epochs if entry.epoch not in known]
-    if lacking:
+    numbers = [entry.epoch for entry in segment.segment_leader_epochs]
+    lacking = [number for number in numbers if number not in known]
+    is_inside = bool(epochs) and epochs[0].epoch in numbers and epochs[0].start_offset <= segment.end_offset
+    first = epochs[0].epoch if is_inside else -1
+    if lacking and lacking[-1] > first:
         yield f"its leader-epoch checkpoint lacks the epochs {lacking} of the metadata"
     for at, entry in enumerate(segment.segment_leader_epochs):
         told = known.get(entry.epoch, entry.start_offset)
-        is_cut = entry.epoch == epochs[0].epoch and told <= segment.end_offset
-        if told != entry.start_offset and not is_cut and (at > 0 or told > entry.start_offset):
+        if told != entry.start_offset and (entry.epoch != first if told > entry.start_offset else at > 0):
             yield (
                 f"its leader-epoch checkpoint begins epoch {entry.epoch} at offset {told}, and the metadata at "
                 f"{entry.start_offset}"

@@ -147,6 +147,12 @@ def test_a_producer_whose_beginning_was_not_read(tmp_path: Path) -> None:
         (1, "0 25\n1 30", []),
         (1, "0 0\n1 31", ["begins epoch 1 at offset 31, and the metadata at 30"]),
         (1, "0 0\n1 29", ["begins epoch 1 at offset 29, and the metadata at 30"]),
+        (1, "1 30", []),
+        (1, "1 35", []),
+        (1, "1 29", ["begins epoch 1 at offset 29, and the metadata at 30"]),
+        (1, "1 40", ["lacks the epochs [0] of the metadata", "begins epoch 1 at offset 40, and the metadata at 30"]),
+        (1, "0 0", ["lacks the epochs [1] of the metadata"]),
+        (1, "", ["lacks the epochs [0, 1] of the metadata"]),
         (2, "0 0\n1 30", []),
         (2, "0 0\n1 41", ["begins epoch 1 at offset 41, and the metadata at 40"]),
     ],
@@ -166,7 +172,7 @@ def test_the_epochs_of_a_checkpoint_begin_elsewhere(
     write_kafka_local(tmp_path, built)
     segment = built[number].metadata
     (path,) = tmp_path.rglob(f"*{segment.segment_id.id}.leader_epoch_checkpoint")
-    lines = checkpoint.split("\n")
+    lines = checkpoint.splitlines()
     path.write_text("\n".join(["0", str(len(lines)), *lines, ""]))
     with Session.open({"remote.storage.url": str(tmp_path)}) as session:
         found = [each.text for each in DeepAudit(session.storage, session.codecs).findings(segment)]
