@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -128,9 +129,8 @@ class Restore:
 
     def give_up(self, number: int) -> None:
         """Note after `run` that a partition of the new topic has other records behind those of the job."""
-        journal = Journal.resume(self._request.journal)
-        journal.give_up(number)
-        journal.close()
+        with closing(Journal.resume(self._request.journal)) as journal:
+            journal.give_up(number)
 
     def _stops(self) -> dict[int, int]:
         """The offsets, exclusive, up to which this run reads the old partitions."""

@@ -84,12 +84,12 @@ class Journal:
     @classmethod
     def create(cls, path: Path, head: JournalHead) -> Journal:
         """A new journal, in place of one whose first line is cut off. Raises ConfigError if it cannot be made."""
-        file = _locked(path, "ab")
-        file.truncate(0)
-        journal = cls(path, file, _Known.begun(head))
-        fields = {name: value for name, value in asdict(head).items() if value != {}}
-        journal._write({"restore": _VERSION, **fields})
-        journal.sync()
+        with _locked(path, "ab") as file:
+            file.truncate(0)
+            journal = cls(path, file, _Known.begun(head))
+            fields = {name: value for name, value in asdict(head).items() if value != {}}
+            journal._write({"restore": _VERSION, **fields})
+            journal.sync()
         return journal
 
     @classmethod
@@ -98,9 +98,8 @@ class Journal:
 
         Raises ConfigError for a file that is none, for one that another run has open, or if the job was given up.
         """
-        file = _locked(path, "r+b")
-        try:
-            known, end = _read(path)
+        with _locked(path, "r+b") as file:
+            known, end = _read(path, file)  # not by another descriptor: on SMB the lock keeps that one out
             if known.given_up is not None:
                 raise ConfigError(
                     f"--journal {path}: partition {known.given_up} of the target has records that are not of this "
@@ -108,11 +107,8 @@ class Journal:
                     key="--journal",
                     hint="Begin again with an empty topic and a new journal",
                 )
-        except ConfigError:
-            file.close()
-            raise
-        file.truncate(end)
-        file.seek(end)
+            file.truncate(end)
+            file.seek(end)
         return cls(path, file, known)
 
     def note_reads(self, stops: Mapping[int, int]) -> None:
@@ -155,16 +151,29 @@ def _named(path: Path) -> Iterator[None]:
         raise ConfigError(f"--journal {path}: {file_fault(error)}", key="--journal") from None
 
 
-def _locked(path: Path, mode: str) -> BinaryIO:
-    """The file, open for this run alone. Raises ConfigError if it cannot be opened, or if another run has it open."""
+@contextmanager
+def _locked(path: Path, mode: str) -> Iterator[BinaryIO]:
+    """The file, open for this run alone. It stays so after the block, unless an error ends that.
+
+    Raises ConfigError if another run has it open, and for an error of the system.
+    """
     with _named(path):
         file: BinaryIO = open(path, mode)  # type: ignore[assignment]  # noqa: SIM115 - the journal closes it
+        try:
+            _lock(path, file)
+            yield file
+        except BaseException:
+            with suppress(OSError):
+                file.close()
+            raise
+
+
+def _lock(path: Path, file: BinaryIO) -> None:
     try:
         import fcntl  # noqa: PLC0415 - Windows has none
 
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        file.close()
         raise ConfigError(
             f"--journal {path}: another run has it open",
             key="--journal",
@@ -172,7 +181,6 @@ def _locked(path: Path, mode: str) -> BinaryIO:
         ) from None
     except (ImportError, OSError):
         pass  # neither does every file system
-    return file
 
 
 def read_maps(path: Path) -> tuple[JournalHead, dict[int, OffsetMap], int | None]:
@@ -181,7 +189,11 @@ def read_maps(path: Path) -> tuple[JournalHead, dict[int, OffsetMap], int | None
     That partition has records that are not of the job at or behind the end of its map. Raises ConfigError for a file
     that is no journal.
     """
-    known, _ = _read(path)
+    try:
+        with open(path, "rb") as file:
+            known, _ = _read(path, file)
+    except OSError as error:
+        raise ConfigError(f"the journal {path}: {file_fault(error)}", key="--journal") from None
     return known.head, known.maps, known.given_up
 
 
@@ -216,20 +228,17 @@ class _Known:
                 raise ValueError(f"{run} does not follow the line before it")
 
 
-def _read(path: Path) -> tuple[_Known, int]:
+def _read(path: Path, file: BinaryIO) -> tuple[_Known, int]:
     """The contents, and the byte after the last whole line."""
     known: _Known | None = None
     end = 0
     try:
-        with open(path, "rb") as file:
-            while (line := file.readline(_MAX_LINE_BYTES)).endswith(b"\n"):
-                if known is None:
-                    known = _Known.begun(_head_of(json.loads(line)))
-                else:
-                    known.take(json.loads(line))
-                end += len(line)
-    except OSError as error:
-        raise ConfigError(f"the journal {path}: {file_fault(error)}", key="--journal") from None
+        while (line := file.readline(_MAX_LINE_BYTES)).endswith(b"\n"):
+            if known is None:
+                known = _Known.begun(_head_of(json.loads(line)))
+            else:
+                known.take(json.loads(line))
+            end += len(line)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{path} is no journal of a restore, at byte {end}: {error}", key="--journal") from None
     if known is None:

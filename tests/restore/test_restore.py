@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pytest
@@ -452,6 +452,41 @@ def test_no_room_for_the_journal(bucket: Path, tmp_path: Path, monkeypatch: pyte
         with pytest.raises(ConfigError, match=r"--journal \S+/journal: No space left on device"):
             restore(bucket, path, target)
     restore(bucket, path, target)
+    assert target.logs == expected(bucket, "read_committed")
+
+
+def test_no_room_for_a_new_journal(bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run that failed leaves no lock, also while its error is kept."""
+    target, path = FakeTarget(), tmp_path / "journal"
+
+    def fail(number: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(ConfigError, match="No space left on device") as caught:
+            restore(bucket, path, target)
+    restore(bucket, path, target)
+    assert target.logs == expected(bucket, "read_committed")
+    assert caught.value.key == "--journal"
+
+
+def test_a_share_whose_locks_keep_all_others_out(bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SMB (Linux 5.5 and later): the file can be read and written by the descriptor that has the lock alone."""
+    fcntl = pytest.importorskip("fcntl")
+    target, path = FakeTarget(), tmp_path / "journal"
+    restore(bucket, path, target)
+    locked: list[BinaryIO] = []
+
+    def opened(name: Path, mode: str) -> Any:
+        if any(not file.closed for file in locked):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return open(name, mode)
+
+    monkeypatch.setattr(fcntl, "flock", lambda file, how: locked.append(file))
+    monkeypatch.setattr("remote_fetch.restore.journal.open", opened, raising=False)
+    restore(bucket, path, target)
+    assert len(locked) == 1
     assert target.logs == expected(bucket, "read_committed")
 
 
