@@ -225,6 +225,8 @@ class DaemonPool:
                 break
             if call is not None:
                 call.cancel()
+                with self._lock:
+                    self._open.discard(call)
         self.end()
         left = join_all(self._threads, Deadline.after(timeout_ms / 1000))
         with self._lock:

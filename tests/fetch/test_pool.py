@@ -342,6 +342,19 @@ def test_the_garbage_collector_may_end_the_threads_while_one_holds_the_lock(make
         pool.submit(lambda: None).wait(SOON_MS)
 
 
+def test_a_closed_pool_is_not_busy(make: Callable[[int], DaemonPool], release: threading.Event) -> None:
+    """Except for a call that hangs, while it does: calls that were queued are not made any more."""
+    pool, begun = make(1), threading.Event()
+    pool.submit(hang_until(release, begun))
+    queued = pool.submit(Result)
+    begun.wait(SLACK_S)
+    assert pool.close(0) == 1
+    assert queued.is_done
+    assert pool.is_busy
+    release.set()
+    assert eventually(lambda: not pool.is_busy)
+
+
 def test_nothing_is_taken_after_close(make: Callable[[int], DaemonPool]) -> None:
     pool, ran = make(1), []
     assert pool.close(0) == 0
