@@ -2,7 +2,8 @@
 
 Rules of the file:
 
-- A request has to arrive within `headers_timeout_s` of the connection, or of the answer before it.
+- A request has to arrive within `headers_timeout_s` of the connection, or of the answer before it. Under TLS the
+  handshake has that time too, and the request has it after the handshake.
 - An answer has to leave within `drain_timeout_s`. A reader of one byte a second is cut off, whatever it has read.
 - Under TLS asyncio does not tell how much of an answer is still to be sent. There the time begins when uvicorn closes
   the idle connection (`timeout_keep_alive`).
@@ -18,9 +19,23 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-__all__ = ["TimedProtocol", "timed_protocol"]
+__all__ = ["TimedLoop", "TimedProtocol", "timed_protocol"]
 
 _LOOK_S = 1.0
+
+
+class TimedLoop(asyncio.SelectorEventLoop):
+    """asyncio's loop, with a bound in seconds on the TLS handshakes of its servers. uvicorn has no option for it."""
+
+    def __init__(self, handshake_timeout_s: float) -> None:
+        super().__init__()
+        self._handshake_timeout_s = handshake_timeout_s
+
+    async def create_server(self, *arguments: Any, **options: Any) -> asyncio.Server:
+        """As asyncio's."""
+        if options.get("ssl") is not None:
+            options["ssl_handshake_timeout"] = self._handshake_timeout_s
+        return await super().create_server(*arguments, **options)
 
 
 class TimedProtocol(H11Protocol):

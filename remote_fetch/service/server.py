@@ -11,12 +11,14 @@ Rules of the file:
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 
 import uvicorn
@@ -25,10 +27,10 @@ from remote_fetch.errors import ConfigError
 from remote_fetch.file_errors import file_fault
 from remote_fetch.hosts import is_loopback
 from remote_fetch.service.app import Service
-from remote_fetch.service.connections import timed_protocol
+from remote_fetch.service.connections import TimedLoop, timed_protocol
 from remote_fetch.service.settings import MAX_HEADER_BYTES, ServiceSettings, TlsFiles
 
-__all__ = ["check_exposure", "configured", "run"]
+__all__ = ["check_exposure", "configured", "run", "serve"]
 
 _LOG = logging.getLogger("remote_fetch.service")
 _BACKLOG = 512
@@ -55,8 +57,14 @@ def run(service: Service, settings: ServiceSettings, say: Callable[[str], None])
         server = uvicorn.Server(config)
         with _signals(server, context, settings.tls):
             say(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}")
-            server.run(sockets=[listener])
+            serve(server, listener, settings)
     _LOG.info("the service has ended")
+
+
+def serve(server: uvicorn.Server, listener: socket.socket, settings: ServiceSettings) -> None:
+    """Serve on a listening socket until `server.should_exit`. As `Server.run`, which takes no loop of its caller."""
+    with asyncio.Runner(loop_factory=partial(TimedLoop, settings.headers_timeout_s)) as runner:
+        runner.run(server.serve(sockets=[listener]))
 
 
 def configured(service: Service, settings: ServiceSettings) -> uvicorn.Config:

@@ -51,7 +51,8 @@ class ServiceSettings:
     - `rate` and `at_once` hold for each principal: requests a second, and requests under way.
     - `max_requests` under way and `max_connections` open hold for all. The usual limit of a process is 1,024 files.
     - `threads` run what waits for brokers and stores; `asks` of brokers about principals may run at once beside them.
-    - `headers_timeout_s`: a request has to arrive in this time, `drain_timeout_s`: an answer has to leave in this time.
+    - `headers_timeout_s`: a request has to arrive in this time, and so has a TLS handshake before it.
+    - `drain_timeout_s`: an answer has to leave in this time.
     """
 
     mechanisms: tuple[str, ...]

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
 
-from remote_fetch.service.server import configured
+from remote_fetch.service.server import configured, serve
+from remote_fetch.service.settings import TlsFiles
+from tests.rig.certificates import make_certificates
 from tests.service.fakes import SETTINGS, SigningBucket, basic, open_service
 from tests.service.process import made_up_timeline
 
@@ -26,10 +30,11 @@ WAIT_S = 10.0
 def serving(**settings: Any) -> Iterator[tuple[str, int]]:
     """The address of a server whose whole answer is 500 KB."""
     with open_service(SigningBucket(), timelines=[made_up_timeline(400)]) as service:
-        server = uvicorn.Server(configured(service, replace(SETTINGS, **settings)))
+        given = replace(SETTINGS, **settings)
+        server = uvicorn.Server(configured(service, given))
         with socket.create_server(("127.0.0.1", 0)) as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 << 10)  # else the kernel takes a whole answer
-            thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+            thread = threading.Thread(target=serve, args=(server, listener, given))
             thread.start()
             try:
                 yield listener.getsockname()[:2]
@@ -57,6 +62,20 @@ def ended_after_s(connection: socket.socket) -> float:
 def test_a_silent_connection_is_cut_off() -> None:
     with serving(headers_timeout_s=0.4) as address, socket.create_connection(address) as connection:
         assert 0.3 < ended_after_s(connection) < 5
+
+
+def test_a_silent_connection_is_cut_off_under_tls(tmp_path: Path) -> None:
+    """Before its handshake and after it."""
+    files = make_certificates(tmp_path / "tls")
+    client = ssl.create_default_context(cafile=files.authority)
+    with serving(headers_timeout_s=1.0, tls=TlsFiles(str(files.certificate), str(files.key))) as address:
+        with socket.create_connection(address) as connection:
+            assert 0.7 < ended_after_s(connection) < 8
+        with (
+            socket.create_connection(address) as connection,
+            client.wrap_socket(connection, server_hostname="localhost") as secured,
+        ):
+            assert 0.7 < ended_after_s(secured) < 8
 
 
 def test_a_request_that_drips_is_cut_off() -> None:
