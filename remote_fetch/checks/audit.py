@@ -242,6 +242,11 @@ class Audit:
             seen = sized if found_bytes is None else sized._replace(found_bytes=found_bytes)
             if seen.found_bytes is None or seen.expected_bytes not in (None, seen.found_bytes):
                 yield of_segment(judge_size(seen), life)
+        for values, name in self._book.shared_objects():
+            life = life_of(values)
+            if self._inventory.segment_of(name) != life.segment_id:
+                text = "another finished segment has this object too"
+                yield of_segment(Finding(FindingKind.WRONG_METADATA, text, object_name=name), life)
         for kind, entry_bytes in ENTRY_BYTES:
             for sized in self._book.index_objects(kind, entry_bytes):
                 yield of_segment(judge_index_size(sized, entry_bytes), life_of(sized.values))

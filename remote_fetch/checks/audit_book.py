@@ -55,7 +55,7 @@ CREATE TABLE segment (
 );
 CREATE TABLE gone_segment (segment BLOB PRIMARY KEY, is_sure INTEGER) WITHOUT ROWID;
 CREATE TABLE expected (
-    name BLOB PRIMARY KEY, number INTEGER, kinds TEXT, size_bytes INTEGER, is_required INTEGER
+    name BLOB, number INTEGER, kinds TEXT, size_bytes INTEGER, is_required INTEGER, PRIMARY KEY (name, number)
 ) WITHOUT ROWID;
 """
 _PRAGMAS = ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{_CACHE_KIB}", "temp_store=FILE")
@@ -258,6 +258,15 @@ class AuditBook:
             "ORDER BY s.partition, s.start, e.name"
         )
 
+    def shared_objects(self) -> Iterator[tuple[tuple[bytes, ...], str]]:
+        """The finished segments with an object that another one has too, and the name of the first such object."""
+        rows = self._db.execute(
+            "SELECT s.life, min(e.name) FROM expected e JOIN segment s ON s.number = e.number WHERE e.is_required "
+            "AND e.name IN (SELECT name FROM expected WHERE is_required GROUP BY name HAVING count(*) > 1) "
+            "GROUP BY s.number ORDER BY s.partition, s.start"
+        )
+        return ((_unpacked(life), _name(name)) for life, name in rows)
+
     def index_objects(self, kind: str, entry_bytes: int) -> Iterator[Sized]:
         """Objects that hold indexes of one kind, and whose size is no multiple of an entry's."""
         return self._sized(
@@ -310,7 +319,7 @@ class AuditBook:
                 yield ObjectInfo(name, row[1])
 
     def totals(self) -> Iterator[TopicTotals]:
-        """The sizes of each topic, by name."""
+        """The sizes of each topic, by name. An object of two segments counts once."""
         self._flush()
         rows = self._db.execute(
             "SELECT substr(partition, 1, 16) AS id, min(topic), count(DISTINCT partition), sum(state = 1), "
@@ -319,7 +328,8 @@ class AuditBook:
             "LEFT JOIN ("
             "SELECT substr(s.partition, 1, 16) AS of_id, count(*) AS objects, "
             "CAST(total(o.size_bytes) AS INTEGER) AS object_bytes FROM expected e "
-            "JOIN segment s ON s.number = e.number JOIN object o ON o.name = e.name GROUP BY 1"
+            "JOIN segment s ON s.number = e.number JOIN object o ON o.name = e.name "
+            "WHERE NOT EXISTS (SELECT 1 FROM expected f WHERE f.name = e.name AND f.number < e.number) GROUP BY 1"
             ") ON of_id = id GROUP BY 1 ORDER BY 2, 1"
         )
         for raw, topic, partitions, segments, size, objects, object_bytes, oldest, newest in rows:

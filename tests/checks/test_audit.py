@@ -430,6 +430,24 @@ def test_a_deleted_topic_whose_metadata_names_an_object_of_another(tmp_path: Pat
     assert all("its name is none of the segment" in finding.text for finding in of_live)
 
 
+@pytest.mark.parametrize("name", ["aiven-plain", "aiven-zstd"])
+def test_metadata_that_names_the_objects_of_another_segment(tmp_path: Path, name: str) -> None:
+    """That one is sound. The objects count once, and as those that they are."""
+    tier = AuditedTier.of(AivenTier(name), tmp_path / "tier")
+    owner, other = tier.segment(TOPIC, 2), tier.segment(TOPIC, 3)
+    _, before = tier.audited(topic=TOPIC)
+    own_bytes = sum(tier.file(other, suffix).stat().st_size for suffix in (".log", ".indexes", ".rsm-manifest"))
+    key = str(tier.file(owner, ".log").relative_to(tier.folder)).removesuffix(".log")
+    tier.change(
+        other, custom_metadata=encode_tagged_fields({1: encode_compact_string(""), 2: encode_compact_string(key)})
+    )
+    found, after = tier.audited(topic=TOPIC)
+    errors = [(each.kind, each.segment_id, each.object_name) for each in found if each.severity is Severity.ERROR]
+    assert errors == [(KIND.WRONG_METADATA, other.segment_id, f"{key}.indexes")]
+    (was,), (now,) = before.totals, after.totals
+    assert (now.objects, now.object_bytes) == (was.objects - 3, was.object_bytes - own_bytes)
+
+
 def test_only_what_no_broker_needs_may_be_deleted(sound: AuditedTier) -> None:
     for name in ("objects of no segment", "objects of another cluster", "file of a person", "log lost"):
         PLANTED[name].plant(sound)
