@@ -14,6 +14,8 @@ Rules of the file:
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -21,21 +23,36 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 __all__ = ["TimedLoop", "TimedProtocol", "timed_protocol"]
 
+_LOG = logging.getLogger("remote_fetch.service")
 _LOOK_S = 1.0
+_QUIET_S = 10.0
 
 
 class TimedLoop(asyncio.SelectorEventLoop):
-    """asyncio's loop, with a bound in seconds on the TLS handshakes of its servers. uvicorn has no option for it."""
+    """asyncio's loop, with a bound in seconds on the TLS handshakes of its servers. uvicorn has no option for it.
+
+    If the process has no file left for a connection, asyncio reports that hundreds of times a second. Once is logged.
+    """
 
     def __init__(self, handshake_timeout_s: float) -> None:
         super().__init__()
         self._handshake_timeout_s = handshake_timeout_s
+        self._quiet_until_s = 0.0
 
     async def create_server(self, *arguments: Any, **options: Any) -> asyncio.Server:
         """As asyncio's."""
         if options.get("ssl") is not None:
             options["ssl_handshake_timeout"] = self._handshake_timeout_s
         return await super().create_server(*arguments, **options)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """As asyncio's."""
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+            super().call_exception_handler(context)
+        elif self.time() >= self._quiet_until_s:
+            self._quiet_until_s = self.time() + _QUIET_S
+            _LOG.error("new connections have to wait: %s", error.strerror)
 
 
 class TimedProtocol(H11Protocol):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import socket
 import ssl
 import threading
@@ -16,6 +18,7 @@ from typing import Any
 import pytest
 import uvicorn
 
+from remote_fetch.service.connections import TimedLoop
 from remote_fetch.service.server import configured, serve
 from remote_fetch.service.settings import TlsFiles
 from tests.rig.certificates import make_certificates
@@ -151,6 +154,17 @@ def test_more_connections_than_there_may_be() -> None:
         finally:
             for one in held:
                 one.close()
+
+
+def test_no_file_is_left_for_a_connection(caplog: pytest.LogCaptureFixture) -> None:
+    """asyncio reports it for each connection of the backlog, each second."""
+    loop = TimedLoop(1.0)
+    try:
+        for number in (errno.EMFILE, errno.EMFILE, errno.ENFILE, errno.ECONNRESET):
+            loop.call_exception_handler({"message": "accept", "exception": OSError(number, os.strerror(number))})
+    finally:
+        loop.close()
+    assert caplog.messages == ["new connections have to wait: Too many open files", "accept"]
 
 
 def test_an_address_that_a_proxy_gives(caplog: pytest.LogCaptureFixture) -> None:
