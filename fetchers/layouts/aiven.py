@@ -234,6 +234,7 @@ class AivenLayout:
             try:
                 known.cipher = self._keys.open(known.manifest.encryption)
             except RemoteFetchError as error:
+                self._cache.forget(name)  # it may have been damaged on its way
                 raise error.at(object_name=name + _MANIFEST) from None
         return known.cipher
 

@@ -60,6 +60,11 @@ class ManifestCache:
             while len(self._known) > _MAX_MANIFESTS or (self._chunks > _MAX_CHUNKS and len(self._known) > 1):
                 self._forget(next(iter(self._known)))
 
+    def forget(self, name: str) -> None:
+        """Forget a manifest that cannot be used, if it is known."""
+        with self._lock:
+            self._forget(name)
+
     def _forget(self, name: str) -> None:
         known = self._known.pop(name, None)
         if known is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 import threading
@@ -210,6 +211,20 @@ def test_keys_that_are_missing_or_wrong(key_file: Path, tmp_path: Path) -> None:
     layout = AivenLayout()
     layout.configure({f"{LAYOUT}encryption.key.pairs.k2.private.key.file": str(key_file)})
     assert bytes(layout.read_segment(store, written.metadata, 0, -1)) == LOG
+
+
+def test_a_manifest_that_was_damaged_on_its_way(keyed: AivenLayout) -> None:
+    """It is fetched again for the next read."""
+    written, other = (Written(LOG, 100, True, ("k1", KEY), start_offset=start) for start in (7_000, 7_001))
+    name = f"{written.name}.rsm-manifest"
+    objects = written.objects()
+    manifest = json.loads(objects[name])
+    pair, _, _ = manifest["encryption"]["dataKey"].partition(":")
+    manifest["encryption"]["dataKey"] = f"{pair}:{base64.b64encode(bytes(256)).decode()}"
+    keyed.read_segment(Store(other.objects()), other.metadata, 0, -1)
+    with pytest.raises(CorruptSegment, match="opens other data keys"):
+        keyed.read_segment(Store(objects | {name: json.dumps(manifest).encode()}), written.metadata, 0, -1)
+    assert keyed.read_segment(Store(objects), written.metadata, 0, -1) == LOG
 
 
 @pytest.mark.parametrize("name", ["prefix", "key.prefx", "encryption.key.pairs.k1.private.key", "chunk.size"])
