@@ -206,9 +206,12 @@ class LogGuard:
             return self._heard[partition]
 
         if known is not None and self._clock() - known.heard_at < self._patience.blind_s:
+            until = Deadline.after(self._patience.slice_timeout_s, self._clock)
             try:
                 heard = ask(self._patience.slice_timeout_s)
             except KafkaException as error:
+                if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
+                    self._is_there(partition, max(until.left_s, _LEAST_S))
                 self._say_away(partition, error)
                 return replace(known, ask_at=self._clock() + self._patience.slice_pause_s)
             self._is_away = False
@@ -229,10 +232,10 @@ class LogGuard:
         self._is_away = False
         return answer
 
-    def _is_there(self, partition: TopicIdPartition) -> None:
-        """Raise the broker's error about a topic that was deleted."""
+    def _is_there(self, partition: TopicIdPartition, timeout_s: float | None = None) -> None:
+        """Raise the broker's error about a topic that was deleted, or that this principal may not see any more."""
         try:
-            self._describe(partition)
+            self._describe(partition, timeout_s)
         except KafkaException as error:
             self._say_away(partition, error)
 

@@ -23,8 +23,10 @@ PATIENCE = Patience(wait_s=20, blind_s=30, pause_s=0, slice_pause_s=10, slice_ti
 
 @dataclass
 class Asked:
-    """A cluster that counts its questions. While it is away, each takes the time that was given for it. `slow_s`: a
-    description comes after this time.
+    """A cluster that counts its questions. While it is away, each takes the time that was given for it.
+
+    - `slow_s`: a description comes after this time.
+    - `refused`: the code of the error of a description.
     """
 
     log_start: int = 0
@@ -32,11 +34,14 @@ class Asked:
     is_away: bool = False
     now_s: float = 100.0
     slow_s: float = 0.0
+    refused: int | None = None
     describes: int = 0
     lists: int = 0
 
     def describe(self, name: str, *, timeout_s: float | None = None) -> Topic:
         self.describes += 1
+        if self.refused is not None:
+            raise KafkaException(KafkaError(self.refused))
         if self.slow_s and self.slow_s >= (timeout_s or 8):
             self.now_s += timeout_s or 8
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "Local: Timed out"))
@@ -47,6 +52,8 @@ class Asked:
         self, partition: TopicIdPartition, isolation: IsolationLevel, *, timeout_s: float | None = None, **_: object
     ) -> LogBounds:
         self.lists += 1
+        if self.refused is not None:
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))  # as librdkafka says it
         if self.is_away:
             self.now_s += timeout_s or 8
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "Local: Timed out"))
@@ -164,6 +171,30 @@ def test_a_look_at_the_broker_holds_up_a_slice_for_one_timeout(slow_s: float) ->
     began_s = cluster.now_s
     assert guard.check(PARTITION, LEVEL, 5) == 5
     assert cluster.now_s - began_s == PATIENCE.slice_timeout_s
+
+
+@pytest.mark.parametrize("code", [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART])
+def test_a_topic_that_is_out_of_sight_is_no_broker_that_is_away(code: int) -> None:
+    """librdkafka says the same of its ends as of a partition without a leader. No slice is read on after that."""
+    cluster, heard = Asked(), list[Event]()
+    guard = guard_of(cluster, heard)
+    guard.check(PARTITION, LEVEL, 5)
+    cluster.refused = code
+    cluster.now_s += 1
+    with pytest.raises(KafkaException) as raised:
+        guard.check(PARTITION, LEVEL, 5)
+    assert raised.value.args[0].code() == code
+    assert not heard
+
+
+def test_a_partition_without_a_leader_is_read_on() -> None:
+    cluster, heard = Asked(), list[Event]()
+    guard = guard_of(cluster, heard)
+    guard.check(PARTITION, LEVEL, 5)
+    cluster.refused = KafkaError.LEADER_NOT_AVAILABLE
+    cluster.now_s += 1
+    assert guard.check(PARTITION, LEVEL, 5) == 5
+    assert [type(event) for event in heard] == [Notice]
 
 
 def test_it_is_said_again_when_it_goes_away_again() -> None:
