@@ -48,6 +48,7 @@ _CONSUMER_ONLY = (
     "queued.",
     "session.",
 )
+_STATISTICS = ("statistics.", "stats_cb")
 
 
 def consumer_properties(properties: Mapping[str, Any], isolation: IsolationLevel) -> dict[str, Any]:
@@ -69,6 +70,10 @@ def consumer_properties(properties: Mapping[str, Any], isolation: IsolationLevel
 
 
 def admin_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The properties without those of a consumer: librdkafka would warn about them."""
-    known = {name: value for name, value in properties.items() if not name.startswith(_CONSUMER_ONLY)}
+    """The properties without those of a consumer, about which librdkafka would warn, and without statistics.
+
+    An AdminClient is not polled here, so librdkafka would keep all its statistics in memory.
+    """
+    left_out = (*_CONSUMER_ONLY, *_STATISTICS)
+    known = {name: value for name, value in properties.items() if not name.startswith(left_out)}
     return {"log_level": _LOG_LEVEL, "reconnect.backoff.ms": _RECONNECT_BACKOFF_MS, **known}

@@ -82,3 +82,11 @@ def test_an_administrators_client_gets_nothing_that_only_a_consumer_knows() -> N
     of_tls = {"enable.ssl.certificate.verification": False, "enable.sasl.oauthbearer.unsecure.jwt": True}
     assert admin_properties({**of_tls, "enable.auto.commit": False, "enable.partition.eof": True}) == ours | of_tls
     assert consumer_properties(given, LEVEL)["reconnect.backoff.ms"] == 70
+
+
+def test_an_admin_client_makes_no_statistics() -> None:
+    """It is not polled, so they would wait in memory for ever."""
+    given = {"bootstrap.servers": "b:1", "statistics.interval.ms": 1000, "stats_cb": print}
+    assert admin_properties(given).keys() == {"log_level", "reconnect.backoff.ms", "bootstrap.servers"}
+    consumer = consumer_properties(given, IsolationLevel.READ_COMMITTED)
+    assert (consumer["statistics.interval.ms"], consumer["stats_cb"]) == (1000, print)
