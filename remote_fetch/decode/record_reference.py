@@ -84,23 +84,21 @@ class _Reader:
     def left(self) -> int:
         return len(self.data) - self.at
 
-    def number(self, last_shift: int) -> int:
-        """A zigzag varint whose last byte is shifted by `last_shift` at most: 28 of 32 bits, 63 of 64."""
+    def number(self, bits: int) -> int:
+        """A zigzag varint of `bits` bits, in as many bytes as they need at most. As in Java the bits above are lost."""
         raw = shift = 0
-        while True:
-            if not self.left:
-                raise Ended(RunStatus.BAD_VARINT)
+        while shift < bits and self.left:
             byte = self.data[self.at]
-            if shift == last_shift and byte > (0x0F if last_shift == 28 else 0x01):
-                raise Ended(RunStatus.BAD_VARINT)
             self.at += 1
             raw |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:
+                raw %= 1 << bits
                 return raw >> 1 ^ -(raw & 1)
+        raise Ended(RunStatus.BAD_VARINT)
 
     def int32(self) -> int:
-        return self.number(28)
+        return self.number(32)
 
     def taken(self, size_bytes: int, status: RunStatus) -> memoryview:
         if size_bytes > self.left:
@@ -130,7 +128,7 @@ def records_of(area: memoryview, shape: Shape) -> Iterator[Row]:
             raise Ended(RunStatus.BAD_LENGTH)
         # The record's attributes are skipped, because no bit has a meaning yet.
         record = _Reader(reader.taken(size_bytes, RunStatus.BAD_LENGTH)[1:])
-        delta_ms = record.number(63)
+        delta_ms = record.number(64)
         offset = shape.base_offset + record.int32()
         if not previous < offset <= shape.last_offset:
             raise Ended(RunStatus.BAD_OFFSET)

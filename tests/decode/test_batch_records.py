@@ -60,7 +60,7 @@ class Reader:
         return self.data[self.at - size : self.at]
 
     def number(self, bits: int) -> int:
-        """A zigzag varint that fits `bits` bits and has no more bytes than such a number can need."""
+        """A zigzag varint with no more bytes than `bits` bits can need. Bits above them are lost, as in Java."""
         raw = shift = 0
         while True:
             byte = self.take(1)[0]
@@ -70,8 +70,7 @@ class Reader:
                 break
             if shift >= bits:
                 raise Malformed
-        if raw >> bits:
-            raise Malformed
+        raw %= 1 << bits
         return (raw >> 1) ^ -(raw & 1)
 
     def nullable(self) -> bytes | None:
@@ -274,15 +273,15 @@ MALFORMED = {
     "bytes left over": (GOOD + b"\0", 1, "left after the last record"),
     "bytes and no records": (b"\0", 0, "left after the last record"),
     "a length of six bytes": (b"\x8c\x80\x80\x80\x80\x00" + GOOD[1:], 1, "cut off or too long"),
-    "a length above 32 bits": (b"\x8c\x80\x80\x80\x10" + GOOD[1:], 1, "cut off or too long"),
+    "a length above 35 bits": (b"\x8c\x80\x80\x80\x80" + GOOD[1:], 1, "cut off or too long"),
     "a length cut off": (GOOD + b"\x80" * 7, 2, "cut off or too long"),
     "a negative length": (b"\x01" + GOOD[1:], 1, "length is too small or goes past"),
     "a length below the minimum": (b"\x0a" + GOOD[1:], 1, "length is too small or goes past"),
     "a length past the batch": (b"\x0e" + GOOD[1:], 1, "length is too small or goes past"),
     "a huge length": (encode_varint(2**31 - 1) + GOOD[1:] * 3, 1, "length is too small or goes past"),
     "a timestamp of eleven bytes": (record(timestamp=b"\x80" * 10 + b"\0"), 1, "cut off or too long"),
-    "a timestamp above 64 bits": (record(timestamp=b"\xff" * 9 + b"\x02"), 1, "cut off or too long"),
-    "an offset delta above 32 bits": (record(offset=b"\xff" * 4 + b"\x1f"), 1, "cut off or too long"),
+    "a timestamp above 70 bits": (record(timestamp=b"\xff" * 9 + b"\x80"), 1, "cut off or too long"),
+    "an offset delta above 35 bits": (record(offset=b"\xff" * 4 + b"\x8f"), 1, "cut off or too long"),
     "a negative offset delta": (record(offset=b"\x01"), 1, "does not follow"),
     "an offset past the last offset": (record(offset=encode_varint(1001)), 1, "does not follow"),
     "an offset twice": (GOOD + GOOD, 2, "does not follow"),
@@ -339,6 +338,15 @@ def test_an_error_names_the_record_and_its_offset(engine: ModuleType) -> None:
 def test_numbers_may_be_longer_than_needed(engine: ModuleType) -> None:
     area = record(timestamp=b"\x80" * 9 + b"\x00", offset=b"\x84\x80\x80\x80\x00", rest=b"\x81\x00\x80\x00\x80\x00")
     assert decode(engine, header(1), area) == [(None, b"", 2, 0, 0, [], 0, 0)]
+
+
+@pytest.mark.parametrize("above", [0x10, 0x70])
+def test_bits_above_those_of_a_number_are_lost_as_in_java(engine: ModuleType, above: int) -> None:
+    size, offset, null = (bytes((low, 0x80, 0x80, 0x80, above)) for low in (0x80 | 23 * 2, 0x82, 0x81))
+    area = size + b"\0" + b"\x84" + b"\x80" * 8 + b"\x7e" + offset + null + b"\0\0"
+    assert decode(engine, header(1), area) == [(None, b"", 1, 2000, 0, [], 0, 2)]
+    least = record(timestamp=b"\xff" * 9 + b"\x7f", rest=b"\xff\xff\xff\xff\x7f\x01\x00")
+    assert decode(engine, header(1), least) == [(None, None, 0, -(2**63), 0, [], 0, -(2**63))]
 
 
 @pytest.mark.parametrize("length", [-1, -2, -(2**31)])

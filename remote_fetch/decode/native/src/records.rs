@@ -17,24 +17,21 @@ const MIN_HEADER_BYTES: usize = 2;
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// A zigzag varint whose last byte is the `max_bytes`-th and at most `last_byte`, not decoded.
+    /// A zigzag varint of at most `max_bytes` bytes, not decoded. As in Java the bits above the number's are lost.
     #[inline(always)]
-    fn raw(&mut self, max_bytes: usize, last_byte: u8) -> Result<u64, Status> {
+    fn raw(&mut self, max_bytes: usize) -> Result<u64, Status> {
         let (&first, rest) = self.0.split_first().ok_or(Status::BadVarint)?;
         if first < 0x80 {
             self.0 = rest;
             return Ok(u64::from(first));
         }
-        self.raw_long(max_bytes, last_byte)
+        self.raw_long(max_bytes)
     }
 
-    fn raw_long(&mut self, max_bytes: usize, last_byte: u8) -> Result<u64, Status> {
+    fn raw_long(&mut self, max_bytes: usize) -> Result<u64, Status> {
         let mut raw = 0u64;
         for at in 0..max_bytes {
             let byte = *self.0.get(at).ok_or(Status::BadVarint)?;
-            if at == max_bytes - 1 && byte > last_byte {
-                return Err(Status::BadVarint);
-            }
             raw |= u64::from(byte & 0x7F) << (7 * at);
             if byte < 0x80 {
                 self.0 = &self.0[at + 1..];
@@ -46,13 +43,13 @@ impl<'a> Reader<'a> {
 
     #[inline(always)]
     fn int32(&mut self) -> Result<i32, Status> {
-        let raw = self.raw(5, 0x0F)? as u32;
+        let raw = self.raw(5)? as u32;
         Ok((raw >> 1) as i32 ^ -((raw & 1) as i32))
     }
 
     #[inline(always)]
     fn int64(&mut self) -> Result<i64, Status> {
-        let raw = self.raw(10, 0x01)?;
+        let raw = self.raw(10)?;
         Ok((raw >> 1) as i64 ^ -((raw & 1) as i64))
     }
 
