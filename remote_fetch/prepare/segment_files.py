@@ -9,6 +9,7 @@ Rules of the file:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TypeVar
 
 from remote_fetch.errors import CorruptSegment, RemoteFetchError, Unlocatable, UnsupportedFormat
@@ -82,7 +83,7 @@ class ProducerSnapshots:
         """Fetch the snapshots of many segments, a few at a time. `of` raises the error for a missing one."""
         kind = IndexType.PRODUCER_SNAPSHOT
         for segment, data in self._storage.reader.read_indexes(segments, kind):
-            found = parsed(self._storage, segment, kind, parse_producer_snapshot, data)
+            found = parsed(self._storage, segment, kind, partial(_producers_after, segment), data)
             if found is not None:
                 self._keep(segment, found)
 
@@ -93,7 +94,8 @@ class ProducerSnapshots:
         """
         known = self._known.get(segment.segment_id)
         if known is None:
-            found = read_parsed(self._storage, segment, IndexType.PRODUCER_SNAPSHOT, parse_producer_snapshot)
+            parse = partial(_producers_after, segment)
+            found = read_parsed(self._storage, segment, IndexType.PRODUCER_SNAPSHOT, parse)
             if found is None:
                 raise _without_snapshot(self._storage, segment)
             known = self._keep(segment, found)
@@ -112,6 +114,20 @@ class ProducerSnapshots:
     def closes_before(self, segment: RemoteLogSegmentMetadata, stop_offset: int) -> bool:
         """Whether every transaction that began before `stop_offset` has its marker in this or an earlier segment."""
         return closes_before(stop_offset, self.of(segment))
+
+
+def _producers_after(segment: RemoteLogSegmentMetadata, data: Buffer) -> tuple[ProducerState, ...]:
+    """As `parse_producer_snapshot`. Raises CorruptSegment also for the snapshot of a later segment.
+
+    A listed segment has no leader epochs, and may go on behind its end. So any snapshot is taken for it.
+    """
+    producers = parse_producer_snapshot(data)
+    latest = max((max(one.last_offset, one.current_txn_first_offset) for one in producers), default=-1)
+    if latest > segment.end_offset and segment.segment_leader_epochs:
+        raise CorruptSegment(
+            f"producer snapshot: a batch at offset {latest} lies behind the segment, which ends at {segment.end_offset}"
+        )
+    return producers
 
 
 def _without_snapshot(storage: Storage, segment: RemoteLogSegmentMetadata) -> RemoteFetchError:

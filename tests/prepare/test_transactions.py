@@ -114,6 +114,41 @@ def test_an_index_whose_markers_lie_before_its_segment(data: bytes) -> None:
         found.fine()
 
 
+def test_a_snapshot_of_a_later_segment() -> None:
+    """Its checksum is right, and by it the transaction is over: its records would be given."""
+    log = LogBuilder()
+    log.begin(7)
+    log.append_batch([Record(at, value=b"aborted") for at in range(3)], producer_id=7)
+    log.roll()
+    log.append_batch([Record(0, value=b"v")], producer_id=9)
+    log.abort(7)
+    log.roll()
+    bucket = Bucket(log.segments())
+    config = snapshot_config(bucket.metadata)
+    assert read(bucket, end=3, isolation=COMMITTED, config=config).offsets == []
+    first, second = (each.segment_id.id for each in bucket.metadata)
+    later = bucket.indexes[second, IndexType.PRODUCER_SNAPSHOT]
+    bucket.write_index(0, IndexType.PRODUCER_SNAPSHOT, later)
+    watched = WatchedBucket(bucket)
+    found = read(watched, end=3, isolation=COMMITTED, config=config)
+    assert found.rows == []
+    with pytest.raises(CorruptSegment, match="a batch at offset 3 lies behind the segment, which ends at 2"):
+        found.fine()
+    asked = [call.metadata.segment_id.id for call in watched.calls if call.index_type is IndexType.PRODUCER_SNAPSHOT]
+    assert asked[-2:] == [first, first]
+
+
+def test_a_snapshot_of_a_listed_segment_that_goes_on_behind_its_end() -> None:
+    """The next segment begins before the end, because two leaders have uploaded these offsets."""
+    log = LogBuilder()
+    log.append_batch([Record(at, value=b"v") for at in range(3)], producer_id=9)
+    log.roll()
+    (built,) = log.segments()
+    listed = replace(built.metadata, end_offset=1, segment_leader_epochs=())
+    with Session(Config.parse({}), Bucket([built])) as session:
+        assert ProducerSnapshots(session.storage).of(listed) == ()
+
+
 def lost_marker() -> tuple[LogBuilder, list[BuiltSegment]]:
     """A log, and its segments without the one that has the marker of an aborted transaction."""
     log = LogBuilder()
