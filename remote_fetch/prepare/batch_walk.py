@@ -4,22 +4,45 @@ Rules of the file:
 
 - At most one range is fetched before the caller needs it.
 - The checksum of every batch is verified, and that its offsets lie in its segment.
+- Bytes that break a rule are fetched once more. The last search needs no index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
+from remote_fetch.errors import CorruptSegment, UnsupportedFormat
 from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.formats.batches import BatchFramer, FramedBatch, check_crc
-from remote_fetch.model import UNKNOWN_SIZE
+from remote_fetch.model import UNKNOWN_SIZE, IndexType
+from remote_fetch.observe import RangeReread, SegmentScanned
 from remote_fetch.plan.ranges import SegmentSlice
-from remote_fetch.prepare.order import check_inside
+from remote_fetch.prepare.order import MisleadingIndex, check_inside
 from remote_fetch.prepare.segment_ends import SizeTooSmall, check_end
 from remote_fetch.session.storage import Storage
 
-__all__ = ["batches_of"]
+__all__ = ["batches_of", "first_sound"]
+
+T = TypeVar("T")
+
+
+def first_sound(storage: Storage, searches: Sequence[tuple[SegmentSlice, Callable[[], T]]]) -> T:
+    """The result of the first search whose batches break no rule. Of each, the slice that it reads.
+
+    Raises the errors of the last search, and those of a fetcher.
+    """
+    *others, (_, last) = searches
+    for piece, search in others:
+        try:
+            return search()
+        except (MisleadingIndex, CorruptSegment, UnsupportedFormat) as error:
+            if piece.start_position > 0 or isinstance(error, MisleadingIndex):
+                storage.observe(SegmentScanned(piece.partition, IndexType.OFFSET, "misleading"))
+            else:
+                storage.observe(RangeReread(piece.partition, 0, error.kind))
+    return last()
 
 
 def batches_of(

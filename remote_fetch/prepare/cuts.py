@@ -9,16 +9,15 @@ Rules of the file:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from remote_fetch.errors import CorruptSegment, RemoteFetchError, UnsupportedFormat
+from remote_fetch.errors import RemoteFetchError
 from remote_fetch.formats.indexes import OffsetIndex, OffsetPosition
-from remote_fetch.model import IndexType
-from remote_fetch.observe import SegmentScanned
 from remote_fetch.plan.ranges import SegmentSlice
-from remote_fetch.prepare.batch_walk import batches_of
-from remote_fetch.prepare.order import MisleadingIndex, check_order
+from remote_fetch.prepare.batch_walk import batches_of, first_sound
+from remote_fetch.prepare.order import check_order
 from remote_fetch.prepare.parallel import all_at_once
 from remote_fetch.prepare.positions import count_tie, narrow_by, read_offset_index
 from remote_fetch.prepare.segment_files import object_of
@@ -56,19 +55,24 @@ def _last_before(storage: Storage, piece: SegmentSlice, index: OffsetIndex | Non
     """The last offset of the last batch that begins before byte `cut` of the piece's segment."""
     segment = piece.segment
     whole = SegmentSlice(segment, segment.start_offset, segment.end_offset)
+    searches: list[tuple[SegmentSlice, Callable[[], int]]] = []
     for candidate in () if index is None else index.candidates():
         before, after = _around(candidate, cut)
         if before is None:
             continue
         near = replace(whole, start_position=before.position, start_entry_offset=before.offset)
-        try:
-            found = _walk(storage, near, cut, -1 if after is None else after.position)
-            if candidate.ambiguous:
-                count_tie(storage, segment, candidate)
-            return found
-        except (MisleadingIndex, CorruptSegment, UnsupportedFormat):
-            storage.observe(SegmentScanned(segment.topic_id_partition, IndexType.OFFSET, "misleading"))
-    return _walk(storage, whole, cut, -1)
+        likely_end = -1 if after is None else after.position
+        searches.append((near, partial(_walk_by, storage, candidate, near, cut, likely_end)))
+    from_first_byte: tuple[SegmentSlice, Callable[[], int]] = (whole, partial(_walk, storage, whole, cut, -1))
+    return first_sound(storage, [*(searches or [from_first_byte]), from_first_byte])
+
+
+def _walk_by(storage: Storage, index: OffsetIndex, near: SegmentSlice, cut: int, likely_end: int) -> int:
+    """As `_walk`, by an index whose entry size may be only a guess. The batches confirm it."""
+    found = _walk(storage, near, cut, likely_end)
+    if index.ambiguous:
+        count_tie(storage, near.segment, index)
+    return found
 
 
 def _around(index: OffsetIndex, cut: int) -> tuple[OffsetPosition | None, OffsetPosition | None]:

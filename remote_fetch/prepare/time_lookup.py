@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 
 from remote_fetch.decode.decoded_rows import arrow_of
 from remote_fetch.decode.run_decoder import BatchReader
-from remote_fetch.errors import CorruptSegment, RemoteFetchError, Unlocatable, UnsupportedFormat
+from remote_fetch.errors import CorruptSegment, RemoteFetchError, Unlocatable
 from remote_fetch.formats.batches import FramedBatch
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.formats.indexes import TimeIndex
@@ -27,10 +28,10 @@ from remote_fetch.locate.lineage import epoch_at
 from remote_fetch.locate.listing import GAP_HINT
 from remote_fetch.locate.locator import GuessingLocator
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
-from remote_fetch.observe import Notice, RangeReread, SegmentScanned
+from remote_fetch.observe import Notice, SegmentScanned
 from remote_fetch.plan.ranges import SegmentSlice, leading_slices, plan_offsets
-from remote_fetch.prepare.batch_walk import batches_of
-from remote_fetch.prepare.order import MisleadingIndex, check_order
+from remote_fetch.prepare.batch_walk import batches_of, first_sound
+from remote_fetch.prepare.order import check_order
 from remote_fetch.prepare.positions import narrow_slice
 from remote_fetch.prepare.refusals import refuse_broker_ranges
 from remote_fetch.prepare.segment_files import object_of
@@ -140,24 +141,14 @@ class TimeLookup:
             narrowed = replace(piece, start_position=found.start_position, start_entry_offset=found.start_entry_offset)
             likely_end = found.end_position  # only a hint: the rest is read too if the index is wrong
         try:
-            try:
-                return self._search(narrowed, timestamp_ms, likely_end)
-            except (MisleadingIndex, CorruptSegment, UnsupportedFormat) as error:
-                self._observe_second_try(narrowed, error)
-            return self._search(piece, timestamp_ms, -1)
+            tries = ((narrowed, likely_end), (piece, -1))
+            searches = [(one, partial(self._search, one, timestamp_ms, end)) for one, end in tries]
+            return first_sound(self._storage, searches)
         except RemoteFetchError as error:
             partition = segment.topic_id_partition
             raise error.at(
                 topic=partition.topic, partition=partition.partition, object_name=object_of(segment)
             ) from error.__cause__
-
-    def _observe_second_try(self, piece: SegmentSlice, error: MisleadingIndex | RemoteFetchError) -> None:
-        """Report why the segment is searched again, from its first byte: a wrong index, or bytes damaged on the way."""
-        partition = piece.partition
-        if piece.start_position > 0 or isinstance(error, MisleadingIndex):
-            self._storage.observe(SegmentScanned(partition, IndexType.OFFSET, "misleading"))
-        else:
-            self._storage.observe(RangeReread(partition, 0, error.kind))
 
     def _search(self, piece: SegmentSlice, timestamp_ms: int, likely_end: int) -> int | None:
         last_offset = -1

@@ -107,33 +107,36 @@ def test_damage_before_the_cut_is_an_error() -> None:
     assert caught.value.object_name is not None
 
 
+@pytest.mark.parametrize("damages", [1, 2])
 @pytest.mark.parametrize("dense", [True, False])
-def test_an_offset_that_was_damaged_on_the_way_moves_no_cut(dense: bool) -> None:
+def test_an_offset_that_was_damaged_on_the_way_moves_no_cut(dense: bool, damages: int) -> None:
     """No checksum covers it. A batch far behind the segment is no end of the segment before the cut."""
-    (segment,) = (
-        plain_log(segments=1, batches=4).segments(DENSE) if dense else plain_log(segments=1, batches=4).segments()
-    )
+    log = plain_log(segments=1, batches=4)
+    (segment,) = log.segments(DENSE) if dense else log.segments()
     batch_bytes = len(segment.log) // 4
 
     class Damaging(Bucket):
-        is_damaged = False
+        left = damages
 
         def fetch_log_segment(
             self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
         ) -> memoryview:
             data = super().fetch_log_segment(metadata, start_position, end_position)
-            if self.is_damaged:
+            if not self.left:
                 return data
-            self.is_damaged = True
+            self.left -= 1
             return memoryview(b"\0\0\x40" + bytes(data[3:]))
 
     with Session(Config.parse({}), Damaging([segment])) as session:
         piece = SegmentSlice(segment.metadata, 0, 19)
-        if dense:
+        if damages == 1:
             assert bounds(parts(session, piece, [2 * batch_bytes])) == [(0, 9), (10, 19)]
         else:
             with pytest.raises(CorruptSegment, match="in a segment of offsets 0 to 19"):
                 parts(session, piece, [2 * batch_bytes])
+        report = session.counters.report()
+    assert bool(report.scans) == dense
+    assert sum(report.rereads.values()) == (not dense)
 
 
 def test_an_object_that_is_gone_is_an_error() -> None:
