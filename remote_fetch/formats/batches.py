@@ -31,6 +31,7 @@ __all__ = [
     "check_crc",
     "read_header",
     "sequence_at",
+    "v2_offset_at",
 ]
 
 LOG_OVERHEAD_BYTES = 12
@@ -193,6 +194,11 @@ def _read_legacy(data: memoryview, at: int, position: int, size_bytes: int) -> B
     return BatchHeader(
         base_offset, size_bytes, -1, magic, crc, attributes, base_offset, timestamp_ms, timestamp_ms, -1, -1, -1, -1
     )
+
+
+def v2_offset_at(data: memoryview, at: int) -> int | None:
+    """The base offset of the v2 batch that starts at `data[at]`. None for another format, and for too few bytes."""
+    return _offset(data, at) if len(data) - at > _MAGIC_AT and data[at + _MAGIC_AT] == 2 else None
 
 
 def _offset(data: memoryview, at: int) -> int:

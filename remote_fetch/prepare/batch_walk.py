@@ -3,7 +3,8 @@
 Rules of the file:
 
 - At most one range is fetched before the caller needs it.
-- The checksum of every batch is verified, and that its offsets lie in its segment.
+- The checksum of every batch is verified, and that its offsets lie in its segment and before the next batch. No range
+  is fetched for the next batch alone.
 - Bytes that break a rule are fetched once more. The last search needs no index.
 """
 
@@ -15,11 +16,11 @@ from typing import TypeVar
 
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
 from remote_fetch.fetch.readahead import RangeRequest
-from remote_fetch.formats.batches import BatchFramer, FramedBatch, check_crc
+from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, FramedBatch, check_crc
 from remote_fetch.model import UNKNOWN_SIZE, IndexType
 from remote_fetch.observe import RangeReread, SegmentScanned
 from remote_fetch.plan.ranges import SegmentSlice
-from remote_fetch.prepare.order import MisleadingIndex, check_inside
+from remote_fetch.prepare.order import MisleadingIndex, check_followed, check_inside
 from remote_fetch.prepare.segment_ends import SizeTooSmall, check_end
 from remote_fetch.session.storage import Storage
 
@@ -57,9 +58,10 @@ def batches_of(
     """Yield the batches of a slice in order, up to its last offset. One range is fetched at a time, while `goes_on`.
 
     `likely_end` is the byte position at which the caller can stop if the indexes are right; -1: unknown. The first
-    ranges end there, so that no more is fetched in vain. If the segment ends before the slice's last offset, raises the
-    errors of `check_end`. Raises CorruptSegment for a batch that is not of this segment. If its end is exact and not
-    inferred, so is a batch behind that end. If the slice `joins` what is behind it, so is one behind a gap.
+    ranges end a header behind it, so that no more is fetched in vain. If the segment ends before the slice's last
+    offset, raises the errors of `check_end`. Raises CorruptSegment for a batch that is not of this segment. If its end
+    is exact and not inferred, so is a batch behind that end. If the slice `joins` what is behind it, so is one behind a
+    gap.
     """
     framer = BatchFramer(piece.start_position, max_batch_bytes=storage.settings.max_batch_bytes)
     reader = storage.reader
@@ -70,7 +72,7 @@ def batches_of(
         if size_bytes is not None:
             stop = min(stop, size_bytes)
         if start < likely_end:
-            stop = min(stop, likely_end)
+            stop = min(stop, likely_end + HEADER_BYTES)
         if not goes_on():
             return
         data = reader.read(RangeRequest(piece.segment, start, stop)) if stop > start else memoryview(b"")
@@ -80,6 +82,7 @@ def batches_of(
                 batch, piece, end_is_inferred=end_is_inferred and not (joins and last_offset < piece.last_offset)
             ):
                 return
+            check_followed(batch, *framer.unread)
             last_offset = batch.header.last_offset
             yield batch
         if len(data) < stop - start or stop <= start:

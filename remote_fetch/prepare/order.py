@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from remote_fetch.errors import CorruptSegment
-from remote_fetch.formats.batches import FramedBatch
+from remote_fetch.formats.batches import FramedBatch, v2_offset_at
 from remote_fetch.model import RemoteLogSegmentMetadata
 
-__all__ = ["MisleadingIndex", "check_inside", "check_order"]
+__all__ = ["MisleadingIndex", "check_followed", "check_inside", "check_order"]
 
 
 class MisleadingIndex(Exception):
@@ -31,11 +31,25 @@ def check_order(batch: FramedBatch, previous: int, entry_offsets: Iterable[int])
     header = batch.header
     if any(previous < at < header.last_offset for at in entry_offsets):
         raise MisleadingIndex
-    if header.base_offset <= previous:
+    _check_growth(header.base_offset, previous, batch.position)
+
+
+def check_followed(batch: FramedBatch, data: memoryview, at: int) -> None:
+    """Raise CorruptSegment if the batch that starts at `data[at]`, as far as it is there, cannot follow `batch`.
+
+    No checksum covers the base offset of a batch. If it is a little too high, only the next batch shows that.
+    """
+    header, following = batch.header, v2_offset_at(data, at)
+    if header.magic == 2 and following is not None:
+        _check_growth(following, header.last_offset, batch.position + header.size_bytes)
+
+
+def _check_growth(base_offset: int, previous: int, position: int) -> None:
+    if base_offset <= previous:
         raise CorruptSegment(
-            f"batch at base offset {header.base_offset} follows one that ends with offset {previous}",
-            position=batch.position,
-            offset=header.base_offset,
+            f"batch at base offset {base_offset} follows one that ends with offset {previous}",
+            position=position,
+            offset=base_offset,
         )
 
 

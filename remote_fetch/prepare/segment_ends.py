@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from remote_fetch.errors import CorruptSegment, FallsBackError, SegmentNotFound
 from remote_fetch.fetch.readahead import RangeRequest
-from remote_fetch.formats.batches import BatchFramer
+from remote_fetch.formats.batches import BatchFramer, v2_offset_at
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.formats.legacy import as_v2
 from remote_fetch.model import RemoteLogSegmentMetadata
@@ -23,7 +23,6 @@ from remote_fetch.session.storage import Storage
 
 __all__ = ["EndsTooSoon", "Gap", "SizeTooSmall", "check_end", "offset_at_start"]
 
-_MAGIC_AT = 16
 _LAST_POSITION = 2**63 - 1
 
 
@@ -82,8 +81,9 @@ def offset_at_start(data: memoryview, codecs: Codecs) -> int | None:
     None if `data` does not tell it. The header of a legacy message set may have only the last offset, so that all of
     the set is needed. Bytes that break a rule tell nothing here: the reader of the segment raises their error.
     """
-    if len(data) > _MAGIC_AT and data[_MAGIC_AT] == 2:
-        return int.from_bytes(data[:8], "big", signed=True)
+    base_offset = v2_offset_at(data, 0)
+    if base_offset is not None:
+        return base_offset
     framer = BatchFramer(0)
     framer.feed(data)
     try:

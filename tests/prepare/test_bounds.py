@@ -291,6 +291,39 @@ class TestTimes:
         assert outcome.offsets == list(range(10, 20))
         assert sum(outcome.report.rereads.values()) >= 1
 
+    @pytest.mark.parametrize("batch", [0, 1, 2])
+    @pytest.mark.parametrize("dense", [True, False])
+    @pytest.mark.parametrize("times", [1, 2])
+    def test_a_base_offset_that_is_a_little_too_high(self, times: int, dense: bool, batch: int) -> None:
+        """No checksum covers it, and it lies in the segment. The batch behind it shows that it is wrong."""
+        log = plain_log(segments=1)
+        segments = log.segments(DENSE if dense else SegmentOptions())
+        at, base_offset = batch * 206 + 7, 5 * batch
+
+        class Damaging(Bucket):
+            left = times
+
+            def fetch_log_segment(
+                self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
+            ) -> memoryview:
+                data = super().fetch_log_segment(metadata, start_position, end_position)
+                if not self.left or not 0 <= at - start_position < len(data):
+                    return data
+                self.left -= 1
+                damaged = bytearray(data)
+                damaged[at - start_position] += 2
+                return memoryview(bytes(damaged))
+
+        bucket = Damaging(segments)
+        outcome: Any = read(bucket, start=moment_of(base_offset), config=snapshot_config(bucket.metadata))
+        if times == 1:
+            assert outcome.offsets == list(range(base_offset, 20))
+            assert sum(outcome.report.scans.values()) + sum(outcome.report.rereads.values()) == 1
+        else:
+            assert isinstance(outcome.error, CorruptSegment)
+            assert outcome.offsets == []
+        assert bucket.left == 0
+
     @pytest.mark.parametrize("other", [0, 2], ids=["before", "behind"])
     @pytest.mark.parametrize("times", [1, 2])
     def test_bytes_of_another_segment(self, other: int, times: int) -> None:

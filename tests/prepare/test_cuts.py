@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from itertools import pairwise
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -109,11 +110,16 @@ def test_damage_before_the_cut_is_an_error() -> None:
 
 @pytest.mark.parametrize("damages", [1, 2])
 @pytest.mark.parametrize("dense", [True, False])
-def test_an_offset_that_was_damaged_on_the_way_moves_no_cut(dense: bool, damages: int) -> None:
-    """No checksum covers it. A batch far behind the segment is no end of the segment before the cut."""
+@pytest.mark.parametrize(("at", "words"), [(2, "in a segment of offsets 0 to 19"), (7, "follows one that ends with")])
+def test_an_offset_that_was_damaged_on_the_way_moves_no_cut(at: int, words: str, dense: bool, damages: int) -> None:
+    """No checksum covers it. A batch far behind the segment is no end of the segment before the cut.
+
+    One that begins a little too late has its end among the offsets of the next batch, right behind the cut.
+    """
     log = plain_log(segments=1, batches=4)
     (segment,) = log.segments(DENSE) if dense else log.segments()
     batch_bytes = len(segment.log) // 4
+    cut, wanted = (2 * batch_bytes, [(0, 9), (10, 19)]) if dense else (batch_bytes, [(0, 4), (5, 19)])
 
     class Damaging(Bucket):
         left = damages
@@ -125,18 +131,48 @@ def test_an_offset_that_was_damaged_on_the_way_moves_no_cut(dense: bool, damages
             if not self.left:
                 return data
             self.left -= 1
-            return memoryview(b"\0\0\x40" + bytes(data[3:]))
+            return memoryview(bytes(data[:at]) + bytes([data[at] + 2]) + bytes(data[at + 1 :]))
 
     with Session(Config.parse({}), Damaging([segment])) as session:
         piece = SegmentSlice(segment.metadata, 0, 19)
         if damages == 1:
-            assert bounds(parts(session, piece, [2 * batch_bytes])) == [(0, 9), (10, 19)]
+            assert bounds(parts(session, piece, [cut])) == wanted
         else:
-            with pytest.raises(CorruptSegment, match="in a segment of offsets 0 to 19"):
-                parts(session, piece, [2 * batch_bytes])
+            with pytest.raises(CorruptSegment, match=words):
+                parts(session, piece, [cut])
         report = session.counters.report()
     assert bool(report.scans) == dense
     assert sum(report.rereads.values()) == (not dense)
+
+
+def test_the_batch_right_behind_a_cut_shows_a_damaged_offset_before_it() -> None:
+    """The range ends a header behind the cut, and no second one is fetched for it."""
+    (segment,) = plain_log(segments=1, batches=4).segments()
+    batch_bytes = len(segment.log) // 4
+
+    class Damaging(Bucket):
+        asked: ClassVar[list[tuple[int, int]]] = []
+        is_damaged = True
+
+        def fetch_log_segment(
+            self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
+        ) -> memoryview:
+            data = super().fetch_log_segment(metadata, start_position, end_position)
+            self.asked.append((start_position, len(data)))
+            if not self.is_damaged:
+                return data
+            self.is_damaged = False
+            at = 2 * batch_bytes + 7 - start_position
+            return memoryview(bytes(data[:at]) + bytes([data[at] + 1]) + bytes(data[at + 1 :]))
+
+    bucket = Damaging([segment])
+    bucket.write_index(0, IndexType.OFFSET, encode_offset_index([(9, batch_bytes), (19, 3 * batch_bytes)]))
+    piece = SegmentSlice(segment.metadata, 0, 19, end_position=3 * batch_bytes, is_cut=True)
+    with Session(Config.parse({}), bucket) as session:
+        for _ in range(2):
+            assert bounds([settle_cut(session.storage, piece)]) == [(0, 14)]
+    near = (batch_bytes, 2 * batch_bytes + 61)
+    assert bucket.asked == [near, (0, len(segment.log)), near]
 
 
 def test_an_object_that_is_gone_is_an_error() -> None:
