@@ -47,6 +47,7 @@ _OF_CONNECTIONS = frozenset(
 _NOT_REACHED = frozenset({errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH})
 _CHECK_ENDPOINT = "Check the host in remote.storage.url, or the endpoint in remote.storage.options.*"
 _CERTIFICATE_ERRORS = frozenset({"ClientConnectorCertificateError", "CertificateError"})
+_REDIRECTS = frozenset({"RedirectClientError", "TooManyRedirects"})
 _INNER = ("reason", "inner_exception", "error", "os_error", "certificate_error")
 _DEPTH = 8
 """How many causes are looked at: SDKs wrap an error two or three times."""
@@ -254,7 +255,7 @@ def failure_of(error: BaseException, object_name: str, *, has_codes: bool = Fals
     if _is_certificate(error):
         return _CERTIFICATE.error(_CERTIFICATE.text, object_name=object_name, hint=_CERTIFICATE.hint)
     causes = list(_causes(error))
-    for known in (_by_code, _by_status, _by_type, _by_redirects):
+    for known in (_by_code, _by_status, _by_redirects, _by_type):
         for cause in causes:
             found = known(cause)
             if found is not None:
@@ -329,7 +330,12 @@ def _ftp_code(error: BaseException) -> str | None:
 
 
 def _by_redirects(error: BaseException) -> _Failure | None:
-    """aiobotocore follows a redirect that names no region without end, until Python stops it."""
+    """A redirect that leads nowhere. aiohttp does not follow it, or stops after some of them.
+
+    aiobotocore follows one that names no region without end, until Python stops it.
+    """
+    if any(kind.__name__ in _REDIRECTS for link in _links(error) for kind in type(link).__mro__):
+        return _ELSEWHERE
     if not isinstance(error, RecursionError):
         return None
     modules = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))

@@ -77,6 +77,15 @@ def of_aiohttp(status: int) -> Exception:
     return aiohttp.ClientResponseError(info, (), status=status, message=SECRET)
 
 
+def of_a_redirect(kind: str) -> Exception:
+    """The error of aiobotocore if aiohttp does not follow a redirect any further."""
+    if kind == "TooManyRedirects":
+        info = aiohttp.RequestInfo(URL(f"https://h/x?sig={SECRET}"), "GET", {}, URL("https://h/x"))  # type: ignore[arg-type]
+        return caused(boto.HTTPClientError(error=SECRET), aiohttp.TooManyRedirects(info, ()))
+    inner: Exception = getattr(aiohttp, kind)(f"file:///{SECRET}")
+    return caused(boto.HTTPClientError(error=SECRET), inner)
+
+
 def of_gcs(code: int) -> Exception:
     error: Exception = HttpError({"code": code, "message": SECRET})
     return error
@@ -117,6 +126,9 @@ ERRORS: list[tuple[Exception, type[RemoteFetchError]]] = [
     (of_s3("InvalidAccessKeyId", 403), StorageDenied),
     (of_s3("InvalidObjectState", 403), StorageDenied),
     (of_s3("PermanentRedirect", 301), StorageDenied),
+    (of_a_redirect("TooManyRedirects"), StorageDenied),
+    (of_a_redirect("InvalidUrlRedirectClientError"), StorageDenied),
+    (of_a_redirect("NonHttpUrlRedirectClientError"), StorageDenied),
     (of_s3("AuthorizationHeaderMalformed", 400), StorageDenied),
     (of_s3("InvalidArgument", 400), StorageDenied),
     (of_s3("PreconditionFailed", 412), SegmentNotFound),
@@ -229,6 +241,7 @@ def hints() -> Iterator[tuple[Exception, str]]:
     yield of_s3("RequestTimeTooSkewed", 403), "clock"
     yield of_azure("AuthenticationFailed", 403), "SAS"
     yield of_s3("PermanentRedirect", 301), "region"
+    yield of_a_redirect("NonHttpUrlRedirectClientError"), "region or endpoint"
     yield of_s3("NoSuchBucket", 404), "remote.storage.url"
     yield of_gcs(401), "credentials"
     yield of_s3("InvalidObjectState", 403), "Restore"
