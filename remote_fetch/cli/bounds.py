@@ -97,14 +97,18 @@ def _plans_of(arguments: argparse.Namespace, session: Session, topic: str) -> tu
     )
 
 
-def _time(text: str) -> datetime | str:
+def _time(text: str) -> datetime | Timestamp | str:
+    """A time of `-o`. A Timestamp lies behind the last year of a datetime."""
     moment = text[2:]
     if not _MILLISECONDS.fullmatch(moment):
         return _checked(moment, f"-o {text}", _FORMS, is_time=True)
     try:
         return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=int(moment))
     except OverflowError:
-        raise ConfigError(f"-o {text}: the milliseconds are outside the range of a datetime", key="-o") from None
+        pass
+    if int(moment) >= 2**63:
+        raise ConfigError(f"-o {text}: the milliseconds do not fit Kafka's 64 bits", key="-o")
+    return Timestamp(int(moment))
 
 
 def _checked(bound: str, given: str, hint: str, *, is_time: bool = False) -> str:

@@ -45,6 +45,9 @@ class Timestamp:
 
     timestamp_ms: int
 
+    def __str__(self) -> str:
+        return f"{self.timestamp_ms} ms"
+
 
 Bound: TypeAlias = "int | Edge | Timestamp"
 LookUp: TypeAlias = Callable[[OpenPartition, int], "int | None"]
@@ -53,8 +56,11 @@ LookUp: TypeAlias = Callable[[OpenPartition, int], "int | None"]
 def parse_bound(value: object, name: str) -> Bound:
     """Parse a user's bound: an offset, `earliest`, `latest`, a datetime, or an ISO 8601 string.
 
-    -2 and -1 stand for earliest and latest, as in Kafka. Raises a ConfigError with the argument's `name`.
+    -2 and -1 stand for earliest and latest, as in Kafka. A Timestamp is taken as it is, because a datetime ends with
+    the year 9999. Raises a ConfigError with the argument's `name`.
     """
+    if isinstance(value, Timestamp):
+        return value
     if isinstance(value, str):
         value = _parse_text(value.strip(), name)
     if isinstance(value, datetime):

@@ -12,6 +12,9 @@ import pytest
 
 from remote_fetch.cli.bounds import bounds_of
 from remote_fetch.errors import ConfigError
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record
+from remote_fetch.testing.stores import write_kafka_local
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -46,6 +49,8 @@ def iso(offset: int) -> str:
         pytest.param(("-o", f"e@{iso(2)}"), [0, 1], id="to an ISO time"),
         pytest.param(("-o", f"s@{iso(1)}", "-o", f"e@{iso(4)}"), [1, 2, 3], id="between times"),
         pytest.param(("-o", "1", "-o", f"e@{iso(4)}"), [1, 2, 3], id="from an offset to a time"),
+        pytest.param(("-o", f"s@{2**63 - 1}"), [], id="from the last millisecond of Kafka"),
+        pytest.param(("-o", f"e@{10**16}"), ALL, id="to after the last"),
         pytest.param(("--end", "3"), [0, 1, 2], id="to an offset"),
         pytest.param(("--end", iso(3)), [0, 1, 2], id="to an ISO time by --end"),
         pytest.param(("--end", "latest"), ALL, id="to the latest"),
@@ -62,6 +67,23 @@ def test_offsets(run: Run, bucket: str, argv: tuple[str, ...], offsets: list[int
     assert [int(offset) for offset in outcome.stdout.split()] == offsets
 
 
+def test_times_after_the_year_9999(run: Run, tmp_path: Path) -> None:
+    """Producers that give microseconds or nanoseconds write them."""
+    log = LogBuilder()
+    for ms in (FIRST_MS, FIRST_MS * 1000, FIRST_MS * 1000 + 1, FIRST_MS * 10**6):
+        log.append_batch([Record(0)], base_timestamp_ms=ms)
+    log.roll()
+    write_kafka_local(tmp_path, log.tiered())
+
+    def read(*argv: str) -> list[int]:
+        outcome = run("cat", "--url", str(tmp_path), "-t", "topic", "-p", "0", "-f", "%o ", *argv)
+        assert outcome.code == 0, outcome.stderr
+        return [int(offset) for offset in outcome.stdout.split()]
+
+    assert read("-o", f"s@{FIRST_MS * 1000 + 1}") == [2, 3]
+    assert read("-o", f"s@{FIRST_MS}", "-o", f"e@{FIRST_MS * 1000 + 1}") == [0, 1]
+
+
 def test_so_many_before_the_end_of_each_partition(run: Run, bucket: str) -> None:
     outcome = run("cat", "--url", bucket, "-t", "shop", "-q", "-o", "-1", "-f", "%p:%o ")
     assert outcome.stdout == b"0:8 1:1 "
@@ -71,7 +93,7 @@ def test_so_many_before_the_end_of_each_partition(run: Run, bucket: str) -> None
     ("argv", "said"),
     [
         pytest.param(("-o", "stored"), "no committed offsets without a consumer group", id="stored"),
-        pytest.param(("-o", "s@" + 19 * "9"), "outside the range of a datetime", id="a year that does not exist"),
+        pytest.param(("-o", f"s@{2**63}"), "the milliseconds do not fit Kafka's 64 bits", id="more than Kafka has"),
         pytest.param(("-o", "s@yesterday"), "-o s@yesterday: this is no place in a log. Give", id="no ISO time"),
         pytest.param(("-o", "e@tomorrow"), "-o e@tomorrow: this is no place in a log", id="no ISO time to end at"),
         pytest.param(("-o", "begining"), "-o begining: this is no place in a log. Give beginning,", id="no bound"),
