@@ -4,6 +4,8 @@ Rules of the file:
 
 - Both give the same columns: the plain types of the schema's tree, without logical types.
 - pyruhvro aborts the call of a schema that it does not know, so it is given only what `_is_quick` allows.
+- pyruhvro cuts an int of more than 32 bits to 32, and writers do write such ones. It reads each int as a long, which
+  has the same encoding.
 - fastavro's compiled reader follows a value as deep as its bytes say, and the process dies of it. Schemas that contain
   themselves are read by its Python reader, which ends at Python's limit.
 """
@@ -20,6 +22,7 @@ from remote_fetch.errors import MissingExtra
 from remote_fetch.typed.arrays import Column, pa
 from remote_fetch.typed.avro_nodes import Array, Back, Enum, Map, Node, Record, Scalar, Union, walk
 from remote_fetch.typed.avro_schema import AvroSchema
+from remote_fetch.typed.compute import pc
 from remote_fetch.typed.outcome import Decoder, Undecodable
 
 __all__ = ["plain_decoder", "plain_value"]
@@ -58,7 +61,7 @@ def _quick(schema: AvroSchema) -> Decoder:
         import pyruhvro  # noqa: PLC0415 - an extra
     except ImportError:
         raise MissingExtra("Avro needs pyruhvro", extra="avro") from None
-    text = json.dumps(schema.physical)
+    text, plain = json.dumps(_with_longs(schema.physical)), schema.node.plain
 
     def decode(payloads: Column) -> Column:
         try:
@@ -70,9 +73,24 @@ def _quick(schema: AvroSchema) -> Decoder:
             rows.validate(full=True)  # pyruhvro takes the bytes of a string as they are
         except pa.ArrowInvalid:
             raise Undecodable("a string is not in UTF-8") from None
-        return rows
+        try:
+            return pc.cast(rows, plain)
+        except pa.ArrowInvalid:
+            raise Undecodable("an int of more than 32 bits") from None
 
     return decode
+
+
+def _with_longs(schema: Any) -> Any:
+    """A schema with long in the place of int."""
+    if isinstance(schema, list):
+        return [_with_longs(each) for each in schema]
+    if not isinstance(schema, dict):
+        return "long" if schema == "int" else schema
+    changed = {name: _with_longs(schema[name]) for name in ("type", "items", "values") if name in schema}
+    if "fields" in schema:
+        changed["fields"] = [_with_longs(field) for field in schema["fields"]]
+    return {**schema, **changed}
 
 
 def _slow(schema: AvroSchema) -> Decoder:

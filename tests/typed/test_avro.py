@@ -289,6 +289,23 @@ def test_a_type_without_a_namespace_inside_one_with_it() -> None:
     ]
 
 
+@pytest.mark.parametrize("number", [2**31, -(2**31) - 1, 3_000_000_000, 2**40, 2**63 - 1])
+@pytest.mark.parametrize("wrap", [lambda kind: kind, lambda kind: ["null", kind], lambda kind: {"type": kind}])
+def test_an_int_beyond_32_bits_does_not_decode(number: int, wrap: Any) -> None:
+    """fastavro writes such ones, and so does Confluent's serializer."""
+    items = {"type": "array", "items": record(("x", wrap("int")), name="In")}
+    schema = record(("a", wrap("int")), ("m", {"type": "map", "values": wrap("int")}), ("l", items))
+    rows: list[Any] = [{"a": 1, "m": {"k": -1}, "l": [{"x": 2**31 - 1}, {"x": -(2**31)}]} for _ in range(4)]
+    rows[0]["a"] = rows[1]["m"]["k"] = rows[2]["l"][1]["x"] = number
+    wide = json.loads(json.dumps(schema).replace('"int"', '"long"'))
+    reader = AvroReader(text(schema))
+    assert _is_quick(AvroSchema.parse(text(schema)).node)
+    payloads = pa.array([encode(wide, row) for row in rows], pa.binary())
+    decoded = decode_each(reader.decoder(), payloads, reader.arrow_type)
+    assert decoded.reasons == dict.fromkeys(range(3), "an int of more than 32 bits")
+    assert decoded.values.to_pylist()[3] == {**rows[3], "m": [("k", -1)]}
+
+
 def test_a_string_that_is_not_in_utf_8_does_not_decode() -> None:
     of_reader = AvroReader(text(record(("a", "string"), ("b", {"type": "map", "values": "string"}))))
     sound = encode(record(("a", "string"), ("b", {"type": "map", "values": "string"})), {"a": "x", "b": {"k": "v"}})
