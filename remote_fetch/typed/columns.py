@@ -134,7 +134,7 @@ class _Column:
         if reasons and self._plan.on_error == "fail":
             first = min(reasons)
             self._fail(batch, first, reasons[first], refs[first])
-        typed = as_portable(_assembled(parts, len(raw), self._reader.arrow_type), self._type)
+        typed = _assembled(parts, len(raw), self._type)
         if self._plan.on_error != "quarantine":
             return [typed]
         if not reasons:
@@ -163,10 +163,9 @@ class _Column:
 
     def _decoded(self, group: Group) -> tuple[Column, Mapping[int, str]]:
         decode = group.ref if isinstance(group.ref, str) else self._decoder(group.ref)
-        kind = self._reader.arrow_type
         if isinstance(decode, str):
-            return pa.nulls(len(group.rows), kind), dict.fromkeys(range(len(group.rows)), decode)
-        decoded = decode_each(decode, group.payloads, kind)
+            return pa.nulls(len(group.rows), self._type), dict.fromkeys(range(len(group.rows)), decode)
+        decoded = decode_each(lambda values: as_portable(decode(values), self._type), group.payloads, self._type)
         return decoded.values, decoded.reasons
 
     def _decoder(self, ref: SchemaRef) -> Decoder | str:

@@ -8,13 +8,15 @@
     decimal256                           string
     null                                 string
 
-Rules of the file: pure. Every field may be null. A nanosecond that microseconds do not have is cut off.
+Rules of the file: pure. Every field may be null. A nanosecond that microseconds do not have is cut off. A time
+beyond microseconds is Undecodable.
 """
 
 from __future__ import annotations
 
 from remote_fetch.typed.arrays import Column, DataType, pa
 from remote_fetch.typed.compute import pc
+from remote_fetch.typed.outcome import Undecodable
 
 __all__ = ["as_portable", "portable"]
 
@@ -32,8 +34,13 @@ def portable(kind: DataType) -> DataType:
 
 
 def as_portable(column: Column, kind: DataType) -> Column:
-    """A column as `kind`, which `portable` gave for its type."""
-    return column if column.type == kind else pc.cast(column, kind, safe=False)
+    """A column as `kind`, which `portable` gave for its type. Raises Undecodable for a time beyond microseconds."""
+    if column.type == kind:
+        return column
+    try:
+        return pc.cast(column, options=pc.CastOptions(kind, allow_time_truncate=True))
+    except pa.ArrowInvalid as error:
+        raise Undecodable(str(error)) from error
 
 
 def _leaf(kind: DataType) -> DataType:

@@ -343,3 +343,19 @@ def test_a_record_inside_itself_is_said_once(tmp_path: Path, caplog: pytest.LogC
     assert [record.getMessage() for record in caplog.records] == [
         "value: T contains itself; the inner ones are columns of bytes"
     ]
+
+
+def test_a_time_beyond_microseconds_harms_only_its_own_row(registry: RegistryDouble) -> None:
+    schema = {**V1, "fields": [{"name": "t", "type": {"type": "long", "logicalType": "timestamp-millis"}}]}
+    number = registry.register("t-value", schema)
+    config = config_of(registry, value_on_error="quarantine")
+    plan = plan_typed(config, ["t"])
+    assert plan is not None
+    typed = TypedColumns(plan, config, COLUMNS, is_portable=True)
+    values = [framed(number, encode(schema, {"t": each})) for each in (1, 2**63 - 1, 2)]
+    made = typed.apply(batch_of(typed, values))
+    times: Any = made.column("value")
+    assert times.is_null().to_pylist() == [False, True, False]
+    assert times.field("t").cast(pa.int64()).to_pylist()[::2] == [1000, 2000]
+    assert made.column("value_raw").to_pylist() == [None, values[1], None]
+    assert "out of bounds timestamp" in str(made.column("value_error")[1])

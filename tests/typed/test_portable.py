@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from remote_fetch.typed.outcome import Undecodable
 from remote_fetch.typed.portable import as_portable, portable
 
 UTC_MS = pa.timestamp("ms", "UTC")
@@ -36,3 +37,12 @@ def test_a_type_alone_and_inside_others(kind: Any, value: Any, expected_kind: An
     assert wanted == pa.struct([("l", pa.list_(expected_kind)), ("m", pa.map_(pa.string(), expected_kind))])
     assert as_portable(column, wanted).to_pylist() == [{"l": [expected], "m": [("k", expected)]}, None]
     assert as_portable(pa.array([value], kind), portable(kind)).to_pylist() == [expected]
+
+
+@pytest.mark.parametrize("number", [2**62, -(2**62), 2**63 - 1])
+@pytest.mark.parametrize("kind", [UTC_MS, pa.timestamp("ms"), pa.timestamp("s", "UTC")])
+def test_a_time_beyond_microseconds_does_not_decode(number: int, kind: Any) -> None:
+    """A cast without a check makes it another time: the largest number of milliseconds is one before 1970."""
+    column: Any = pa.array([0, number], pa.int64()).view(kind)
+    with pytest.raises(Undecodable, match="out of bounds timestamp"):
+        as_portable(column, portable(kind))
