@@ -161,9 +161,10 @@ def _record(writer: Record, reader: Record, recode: Recoder) -> Resolver:
 def _union(writer: Node, reader: Node, recode: Recoder) -> Resolver:
     branches = branches_of(writer)
     targets = [_target(branch, reader, recode) for branch in branches]
-    if branches and all(target is None for target in targets):
-        raise Undecodable(f"the writer's {_called(writer)} does not fit the reader's {_called(reader)}")
     takes_null = (isinstance(reader, Union) and reader.has_null) or reader.arrow == pa.null()
+    null_fits = takes_null and isinstance(writer, Union) and writer.has_null
+    if branches and all(target is None for target in targets) and not null_fits:
+        raise Undecodable(f"the writer's {_called(writer)} does not fit the reader's {_called(reader)}")
     members = len(reader.branches) if isinstance(reader, Union) else 1
 
     def resolve(array: Column, hidden: Column | None) -> Column:

@@ -195,6 +195,19 @@ def test_a_branch_that_does_not_fit_harms_only_its_own_rows() -> None:
     assert list(decoded.reasons) == [2]
 
 
+@pytest.mark.parametrize("written", ["int", {"type": "array", "items": "int"}, record(("x", "int"), name="In")])
+@pytest.mark.parametrize("wanted", [["null", "string"], "null", ["string", "null", "boolean"]])
+def test_a_null_fits_where_no_other_branch_does(written: Any, wanted: Any) -> None:
+    writer, reader = record(("a", ["null", written])), record(("a", wanted))
+    other: Any = {"int": 1}.get(str(written)) or ([1] if written["type"] == "array" else {"x": 1})
+    assert typed(writer, [{"a": None}] * 2, reader) == as_peer(writer, [{"a": None}] * 2, reader)
+    of_reader = AvroReader(text(reader))
+    payloads = pa.array([encode(writer, {"a": value}) for value in (None, other, None)])
+    decoded = decode_each(of_reader.decoder(text(writer)), payloads, of_reader.arrow_type)
+    assert decoded.values.to_pylist() == [{"a": None}, None, {"a": None}]
+    assert list(decoded.reasons) == [1]
+
+
 def test_an_unknown_symbol_becomes_the_readers_default() -> None:
     writer = record(("e", {"type": "enum", "name": "E", "symbols": ["A", "B"]}))
     symbols = {"type": "enum", "name": "E", "symbols": ["A", "X"]}
