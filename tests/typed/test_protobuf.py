@@ -217,3 +217,22 @@ def test_schemas_may_be_descriptors_in_base64(which: str) -> None:
     outer = described(SCHEMA, "remote_fetch_schema.proto") if which != "reference" else TEXT
     schema = SchemaText("PROTOBUF", outer, (("geo/point.proto", SchemaText("PROTOBUF", inner)),))
     assert ProtobufReader(schema).arrow_type == ProtobufReader(SCHEMA).arrow_type
+
+
+def test_groups_that_nest_without_end_harm_only_their_own_value() -> None:
+    """ptars follows each group that it does not know, and the process ends with its stack."""
+    reader = ProtobufReader(SCHEMA)
+    deep = b"\xd3\x05" * 5000 + b"\xd4\x05" * 5000  # 100,000 end the process
+    long = b"\x52" + b"\x80\x80\x04" + b"x" * 65_536  # the field raw
+    decoded = decode_each(reader.decoder(), pa.array([b"\x08\x01", deep, long], pa.binary()), reader.arrow_type)
+    assert list(decoded.reasons) == [1]
+    assert decoded.reasons[1].startswith("broken, or nested too deeply")
+    assert [row and len(row["raw"]) for row in decoded.values.to_pylist()] == [0, None, 65_536]
+
+
+def test_a_long_message_without_a_required_field_is_read() -> None:
+    text = 'syntax = "proto2"; message M { required int32 a = 1; optional bytes b = 2; }'
+    reader = ProtobufReader(SchemaText("PROTOBUF", text))
+    value = b"\x12\x80\x80\x04" + b"x" * 65_536
+    found = reader.decoder()(pa.array([value, value[:1] + b"\x00"], pa.binary())).to_pylist()
+    assert [(row["a"], len(row["b"])) for row in found] == [(found[1]["a"], 65_536), (found[1]["a"], 0)]
