@@ -5,6 +5,7 @@ Rules of the file:
 - A typed key or payload is printed as JSON, on one line. Text of the format `string` is printed as it is.
 - JSON has no bytes and no times: bytes are text of ISO-8859-1, as in Avro's own JSON, and times are ISO 8601.
 - NaN, infinity and decimals are text: JSON has no such numbers.
+- A time before the year 1 or after 9999, which Python has not, is a number: of days or of microseconds since 1970.
 """
 
 from __future__ import annotations
@@ -123,7 +124,29 @@ class TypedRows:
 
 
 def _as_json(column: Any) -> list[Any]:
-    return [_value(value, column.type) for value in column.to_pylist()]
+    try:
+        values = column.to_pylist()
+    except (OverflowError, ValueError):
+        values = [_with_far_times(scalar) for scalar in column]
+    return [_value(value, column.type) for value in values]
+
+
+def _with_far_times(scalar: Any) -> Any:
+    """A scalar of Arrow as `to_pylist` has it, but for the times that Python does not have."""
+    from pyarrow import types  # noqa: PLC0415 - heavy, and needed where batches are
+
+    if not scalar.is_valid:
+        return None
+    if types.is_struct(scalar.type):
+        return {field.name: _with_far_times(scalar[field.name]) for field in scalar.type}
+    if types.is_map(scalar.type):
+        return [(pair["key"].as_py(), _with_far_times(pair["value"])) for pair in scalar.values]
+    if types.is_list(scalar.type):
+        return [_with_far_times(item) for item in scalar.values]
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        return scalar.value
 
 
 def _value(value: Any, kind: Any) -> Any:

@@ -66,6 +66,28 @@ def test_a_record_as_json_has_the_payload_as_json(run: Run, arguments: list[str]
     assert {row["key"] for row in rows} == {"k"}
 
 
+def test_a_time_that_python_does_not_have_is_a_number(run: Run, tmp_path: Path) -> None:
+    at, day = SCHEMA["fields"][2:4]
+    inner = {"type": "record", "name": "In", "fields": [{"name": "x", "type": day["type"]}]}
+    far = [
+        {"name": "l", "type": {"type": "array", "items": ["null", at["type"]]}},
+        {"name": "m", "type": {"type": "map", "values": inner}},
+    ]
+    schema = {"type": "record", "name": "R", "fields": [at, day, *far]}
+    rows = [
+        {"at": 5, "day": 1, "l": [], "m": {}},
+        {"at": 253_402_300_800_000, "day": 10_000_000, "l": [1, None, -(10**14)], "m": {"k": {"x": -1_000_000}}},
+    ]
+    with registry_double() as registry:
+        registry.register("orders-value", schema)
+        write_bucket(tmp_path, [b"\0\0\0\0\1" + encode(schema, row) for row in rows])
+        outcome = run("cat", "--url", str(tmp_path), "-t", "orders", "-e", "-q", "-r", registry.url, "-s", "value=avro")
+    near = {"at": "1970-01-01T00:00:00.005000+00:00", "day": "1970-01-02", "l": [], "m": {}}
+    times = ["1970-01-01T00:00:00.001000+00:00", None, -(10**17)]
+    far_row = {"at": 253_402_300_800_000_000, "day": 10_000_000, "l": times, "m": {"k": {"x": -1_000_000}}}
+    assert [json.loads(line) for line in outcome.lines] == [near, far_row], outcome.stderr
+
+
 def test_a_broken_payload_ends_the_output_and_says_where(run: Run, arguments: list[str]) -> None:
     outcome = run(*arguments, "-s", "value=avro", "-f", "%k %o\\n", "-X", "key.format=string")
     assert outcome.code == 1
