@@ -129,10 +129,25 @@ def _shown(schema: pa.Schema) -> str:
 def schema_of(columns: Sequence[str], transform: Transform | None, typed: pa.Schema | None = None) -> pa.Schema:
     """The schema of a job's rows: that of the transform's result for an empty batch. `typed`: with typed columns.
 
-    Raises ConfigError for unknown columns, and the errors of the transform.
+    Raises ConfigError for unknown columns and for a struct without fields, and the errors of the transform.
     """
     schema = schema_for(columns) if typed is None else typed
-    if transform is None:
-        return schema
-    made = transform(pa.RecordBatch.from_arrays([pa.array([], one.type) for one in schema], schema=schema))
-    return _arrow(made).schema
+    if transform is not None:
+        made = transform(pa.RecordBatch.from_arrays([pa.array([], one.type) for one in schema], schema=schema))
+        schema = _arrow(made).schema
+    for column in schema:
+        _check_struct(column.type, column.name)
+    return schema
+
+
+def _check_struct(kind: pa.DataType, name: str) -> None:
+    """Raise ConfigError if the type is, or holds, a struct without fields. `name` is that of the column."""
+    is_struct = pa.types.is_struct(kind)
+    if is_struct and not kind.num_fields:
+        raise ConfigError(
+            f"{name} is a record without fields, which Parquet files cannot have",
+            hint="Leave out the column, or name a schema without that record by value.schema.file or key.schema.file",
+        )
+    for number in range(kind.num_fields):
+        inner = kind.field(number)
+        _check_struct(inner.type, f"{name}.{inner.name}" if is_struct else name)

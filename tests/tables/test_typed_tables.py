@@ -49,6 +49,10 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     return target(request.param, tmp_path / "lake")
 
 
+def _holder(kind: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "Held", "fields": [{"name": "x", "type": kind}]}
+
+
 def _first(number: int) -> dict[str, Any]:
     return {"id": number, "to": {"town": f"t{number}"}, "tags": {"n": number}}
 
@@ -233,3 +237,25 @@ def test_a_directory_of_another_schema(topic: TypedTopic, tmp_path: Path) -> Non
 def test_a_config_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a configuration is a dict"):
         export_topic("orders", to=str(tmp_path / "a"), config=["value.format=json"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wrap", "name"),
+    [
+        (lambda empty: empty, "value"),
+        (_holder, "value.x"),
+        (lambda empty: _holder(["null", {"type": "array", "items": ["null", empty]}]), "value.x"),
+        (lambda empty: _holder({"type": "map", "values": empty}), "value.x.value"),
+    ],
+)
+def test_a_record_without_fields_is_refused_before_anything_is_read(
+    where: dict[str, Any], registry: RegistryDouble, tmp_path: Path, wrap: Any, name: str
+) -> None:
+    """Parquet files cannot have one."""
+    topic = TypedTopic(tmp_path / "tier", registry)
+    schema = wrap({"type": "record", "name": "Empty", "fields": []})
+    topic.register(schema)
+    topic.write_raw([None])
+    with pytest.raises(ConfigError, match=f"{name} is a record without fields") as raised:
+        topic.export(where)
+    assert "value.schema.file" in str(raised.value)
