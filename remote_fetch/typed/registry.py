@@ -178,6 +178,11 @@ class Registry:
         except OAuthTokenError:
             raise RegistryDenied(f"no token for the schema registry {self.url} could be got") from None
         except Exception as error:
+            if not _may_pass(error):  # the client does not understand what came
+                raise RegistryUnavailable(
+                    f"{self.url} answers, but not as a schema registry does: {type(error).__name__}",
+                    hint="Check schema.registry.url",
+                ) from None
             raise RegistryUnavailable(
                 f"the schema registry {self.url} does not answer: {type(error).__name__}"
             ) from None

@@ -278,6 +278,17 @@ def test_something_else_that_answers_is_no_registry(registry: RegistryDouble) ->
         typed_of(config_of(registry))
 
 
+@pytest.mark.parametrize("body", [None, [], "welcome"])
+def test_an_answer_of_something_else_is_not_called_silence(
+    registry: RegistryDouble, body: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "answer", lambda path: (200, body))
+    with pytest.raises(RegistryUnavailable, match="answers, but not as a schema registry does") as failed:
+        typed_of(config_of(registry))
+    assert str(failed.value).endswith("Check schema.registry.url")
+    assert len(registry.asked) == 1
+
+
 @pytest.mark.parametrize(
     ("settings", "error", "reason"),
     [
