@@ -147,10 +147,11 @@ def _record(writer: Record, reader: Record, recode: Recoder) -> Resolver:
     def resolve(array: Column, hidden: Column | None) -> Column:
         nulls = _nulls_of(array)
         below = hidden if nulls is None else nulls if hidden is None else pc.or_(nulls, hidden)
+        fields = array.flatten()  # where the record is null they are null, and not empty bytes
         columns = [
             default_array(step.node, step.default, len(array))
             if isinstance(step, Field)
-            else step[1](array.field(step[0]), below)
+            else step[1](fields[step[0]], below)
             for step in steps
         ]
         return _struct(columns, reader.arrow, nulls, len(array))
