@@ -13,6 +13,7 @@
 Rules of the file:
 
 - A field that tells whether it is set (optional, oneof, messages) is null if it is not; another one is its default.
+- ptars panics at a schema of an edition (`edition = "2023"`), so such a reader's schema is refused.
 - ptars passes over groups, also over those of the schema. A message that may hold one is refused.
 - ptars follows unknown groups as deep as the bytes say, and the process dies of it. A long value is first parsed by
   Google's parser, which ends at a depth of 100.
@@ -52,6 +53,7 @@ class ProtobufReader:
             raise MissingExtra("Protobuf needs ptars", extra="protobuf") from None
         self._text = schema
         self._file = _compiled(schema)
+        _check_edition(self._file)
         self._message = _first(self._file) if message is None else _named(self._file, message)
         _check_groups(self._message)
         self._check_depth = _depth_check(self._message)
@@ -184,13 +186,17 @@ def _at(file: Any, path: tuple[int, ...]) -> Any:
     return found
 
 
-def _at_or_none(file: Any, path: tuple[int, ...]) -> Any:
-    # The messages of a file stand by their names in the descriptor, and in the order of the file in its proto.
+def _proto(file: Any) -> Any:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto  # noqa: PLC0415 - an extra
 
     proto = FileDescriptorProto()
     file.CopyToProto(proto)
-    messages, found = proto.message_type, None
+    return proto
+
+
+def _at_or_none(file: Any, path: tuple[int, ...]) -> Any:
+    # The messages of a file stand by their names in the descriptor, and in the order of the file in its proto.
+    messages, found = _proto(file).message_type, None
     for number in path:
         if number >= len(messages):
             return None
@@ -198,6 +204,14 @@ def _at_or_none(file: Any, path: tuple[int, ...]) -> Any:
         found = file.message_types_by_name[name] if found is None else found.nested_types_by_name[name]
         messages = messages[number].nested_type
     return found
+
+
+def _check_edition(file: Any) -> None:
+    """Raise ConfigError if the file, or one that it imports, is written in an edition, and not as proto2 or proto3."""
+    if _proto(file).syntax == "editions":
+        _refuse(f"the Protobuf schema has an edition in {file.name}; only proto2 and proto3 can be decoded")
+    for each in file.dependencies:
+        _check_edition(each)
 
 
 def _check_groups(message: Any) -> None:

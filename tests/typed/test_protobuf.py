@@ -236,3 +236,19 @@ def test_a_long_message_without_a_required_field_is_read() -> None:
     value = b"\x12\x80\x80\x04" + b"x" * 65_536
     found = reader.decoder()(pa.array([value, value[:1] + b"\x00"], pa.binary())).to_pylist()
     assert [(row["a"], len(row["b"])) for row in found] == [(found[1]["a"], 65_536), (found[1]["a"], 0)]
+
+
+def test_an_edition_is_refused_because_ptars_panics_at_it() -> None:
+    edition = 'edition = "2023"; package e; message E { int32 a = 1; }'
+    imports = 'syntax = "proto3"; import "e.proto"; message M { e.E e = 1; }'
+    with pytest.raises(ConfigError, match="only proto2 and proto3 can be decoded"):
+        ProtobufReader(SchemaText("PROTOBUF", edition))
+    with pytest.raises(ConfigError, match=r"an edition in e\.proto"):
+        ProtobufReader(SchemaText("PROTOBUF", imports, (("e.proto", SchemaText("PROTOBUF", edition)),)))
+
+
+def test_a_writers_schema_may_have_an_edition() -> None:
+    reader = ProtobufReader(SchemaText("PROTOBUF", 'syntax = "proto3"; message M { int32 a = 1; }'))
+    writer = SchemaText("PROTOBUF", 'edition = "2023"; message M { int32 a = 1; int32 b = 2; }')
+    decode = reader.decoder(writer, (0,))
+    assert decode(pa.array([b"\x08\x07\x10\x01"], pa.binary())).to_pylist() == [{"a": 7}]
