@@ -34,13 +34,28 @@ def portable(kind: DataType) -> DataType:
 
 
 def as_portable(column: Column, kind: DataType) -> Column:
-    """A column as `kind`, which `portable` gave for its type. Raises Undecodable for a time beyond microseconds."""
+    """A column as `kind`, which `portable` gave for its type. Raises Undecodable for a time that the type lacks."""
     if column.type == kind:
+        _check_times(column)
         return column
     try:
         return pc.cast(column, options=pc.CastOptions(kind, allow_time_truncate=True))
     except pa.ArrowInvalid as error:
         raise Undecodable(str(error)) from error
+
+
+def _check_times(column: Column) -> None:
+    """Raise Undecodable if a time of day is none: Arrow has no such value, and polars and DuckDB have none."""
+    if not _has_time(column.type):
+        return
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise Undecodable(str(error).rpartition("Invalid: ")[2]) from None
+
+
+def _has_time(kind: DataType) -> bool:
+    return pa.types.is_time(kind) or any(_has_time(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def _leaf(kind: DataType) -> DataType:

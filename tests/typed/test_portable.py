@@ -46,3 +46,16 @@ def test_a_time_beyond_microseconds_does_not_decode(number: int, kind: Any) -> N
     column: Any = pa.array([0, number], pa.int64()).view(kind)
     with pytest.raises(Undecodable, match="out of bounds timestamp"):
         as_portable(column, portable(kind))
+
+
+@pytest.mark.parametrize("kind", [pa.time32("ms"), pa.time64("us")])
+@pytest.mark.parametrize("number", [-1, 86_400_000_000])
+def test_a_number_that_is_no_time_of_day(kind: Any, number: int) -> None:
+    """Polars makes a null of it, and DuckDB an internal error. As a portable number it is kept."""
+    number //= 1000 if kind == pa.time32("ms") else 1
+    width: Any = pa.int32() if kind == pa.time32("ms") else pa.int64()
+    nested = pa.struct([("l", pa.list_(kind))])
+    column = pa.array([{"l": [5, None, number]}, None], pa.struct([("l", pa.list_(width))])).cast(nested)
+    with pytest.raises(Undecodable, match=r"^time(32|64)\[.s\] -?\d+ is not within"):
+        as_portable(column, nested)
+    assert as_portable(column, portable(nested)).to_pylist() == [{"l": [5, None, number]}, None]
