@@ -15,6 +15,7 @@ import ast
 import functools
 import operator
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
 
@@ -180,6 +181,9 @@ def _literal(node: ast.expr, kind: Any) -> Any:
         if type(value) is int and pa.types.is_integer(kind):
             whole: Any = pa.scalar(value, kind)  # also above the numbers of int64, which Arrow takes by default
             return whole
+        if type(value) is int and pa.types.is_decimal(kind):
+            exact: Any = pa.scalar(Decimal(value), kind)  # Arrow's cast wants room for all of int64
+            return exact
         return pa.scalar(value).cast(kind)
     except OverflowError:
         raise _wrong(f"{ast.unparse(node)!r} cannot be compared with {kind}: it is outside its range") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -134,3 +135,16 @@ def test_a_text_that_is_none(text: str, said: str) -> None:
     assert said in str(raised.value)
     with pytest.raises(ConfigError, match=re.escape(str(raised.value))):
         Where(text).check(BATCH.schema)
+
+
+@pytest.mark.parametrize(
+    ("text", "offsets"),
+    [("d > 1", [2]), ("d == 1", [1]), ("1 <= d", [1, 2]), ("d in [-2, 1]", [1, 3]), ("d < -1", [3]), ("d > 1.5", [2])],
+)
+@pytest.mark.parametrize("kind", [pa.decimal128(5, 2), pa.decimal256(40, 2)])
+def test_whole_numbers_beside_decimals(text: str, offsets: list[int], kind: pa.DataType) -> None:
+    """Arrow's cast refuses 1 for a decimal that has no room for all of int64."""
+    numbers = [None if each is None else Decimal(each) for each in (None, "1.00", "999.99", "-2")]
+    columns = [pa.array(range(4), pa.int64()), pa.array(numbers, kind)]
+    batch = pa.RecordBatch.from_arrays(columns, names=["offset", "d"])
+    assert Where(text).matching(batch) == offsets
