@@ -16,6 +16,7 @@ mod columns;
 mod deflate;
 mod frame;
 mod join;
+mod lock;
 mod lz4;
 mod markers;
 mod messages;
@@ -28,7 +29,7 @@ mod threads;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -39,11 +40,11 @@ use crate::arrow::Owned;
 use crate::bytes::Bytes;
 use crate::columns::{Columns, NAMES, Room};
 use crate::frame::{Aborted, Header, Place};
+use crate::lock::Lock;
 use crate::messages::Rows;
 use crate::run::{Guess, Outcome, Slice, Start, Tools};
 use crate::spare::Spare;
 use crate::status::Status;
-use crate::threads::locked;
 
 /// Memory for columns, used again and again by all decoders that have it. Any thread may use it.
 #[pyclass(frozen, module = "remote_fetch.decode._native")]
@@ -70,18 +71,20 @@ struct Decoder {
     slice: Slice,
     max_decompressed_bytes: usize,
     spare: Arc<Spare>,
-    guess: Mutex<Guess>,
+    guess: Lock<Guess>,
 }
 
 impl Decoder {
     fn decode(&self, data: &[u8], start: &Start) -> Run {
         let mut tools = Tools {
             codecs: self.spare.codecs(self.max_decompressed_bytes),
-            guess: *locked(&self.guess),
+            guess: self.guess.get().map_or_else(Guess::default, |guess| *guess),
             spare: Arc::clone(&self.spare),
         };
         let (outcome, columns) = run::decode(&self.slice, &mut tools, data, start);
-        *locked(&self.guess) = tools.guess;
+        if let Some(mut guess) = self.guess.get() {
+            *guess = tools.guess;
+        }
         self.spare.give_back_codecs(tools.codecs); // not after a panic
         Run::of(outcome, columns, &self.spare)
     }
@@ -154,7 +157,7 @@ impl RunDecoder {
             },
             max_decompressed_bytes,
             spare,
-            guess: Mutex::default(),
+            guess: Lock::new(Guess::default()),
         })))
     }
 
@@ -298,7 +301,8 @@ impl Run {
     }
 
     fn take(&self) -> PyResult<Owned> {
-        locked(&self.columns).take().ok_or_else(|| PyRuntimeError::new_err("the columns are taken already"))
+        let mut columns = self.columns.lock().unwrap_or_else(PoisonError::into_inner);
+        columns.take().ok_or_else(|| PyRuntimeError::new_err("the columns are taken already"))
     }
 }
 

@@ -8,10 +8,8 @@
 //! - A piece is used again only if it is at most twice as large as what is asked for, because Arrow may keep it long.
 //! - Any thread may take and give back. The lock is held for a short search, never while memory is made or freed.
 
-use std::sync::{Mutex, MutexGuard};
-
 use crate::codecs::Codecs;
-use crate::threads::locked;
+use crate::lock::Lock;
 
 /// Smaller pieces come from the allocator, which keeps those itself.
 const MIN_BYTES: usize = 64 << 10;
@@ -73,9 +71,9 @@ fn rounded(items: usize) -> usize {
 
 /// Keeps pieces of `max_bytes` together, by default none, and the decompressors that no thread uses now.
 pub struct Spare {
-    pieces: Mutex<Kept>,
+    pieces: Lock<Kept>,
     /// None after `close`.
-    codecs: Mutex<Option<Vec<Codecs>>>,
+    codecs: Lock<Option<Vec<Codecs>>>,
 }
 
 impl Default for Spare {
@@ -86,23 +84,19 @@ impl Default for Spare {
 
 impl Spare {
     pub fn new(max_bytes: usize) -> Self {
-        let pieces = Mutex::new(Kept { max_bytes, ..Kept::default() });
-        Self { pieces, codecs: Mutex::new(Some(Vec::new())) }
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        locked(&self.pieces)
+        let pieces = Lock::new(Kept { max_bytes, ..Kept::default() });
+        Self { pieces, codecs: Lock::new(Some(Vec::new())) }
     }
 
     /// Decompressors of a thread, until it gives them back.
     pub fn codecs(&self, max_bytes: usize) -> Codecs {
-        let kept = locked(&self.codecs).as_mut().and_then(Vec::pop);
+        let kept = self.codecs.get().and_then(|mut kept| kept.as_mut().and_then(Vec::pop));
         kept.map_or_else(|| Codecs::new(max_bytes), |codecs| codecs.within(max_bytes))
     }
 
     pub fn give_back_codecs(&self, codecs: Codecs) {
         let codecs = codecs.trimmed();
-        if let Some(kept) = locked(&self.codecs).as_mut() {
+        if let Some(kept) = self.codecs.get().as_deref_mut().and_then(Option::as_mut) {
             kept.push(codecs);
         }
     }
@@ -116,7 +110,7 @@ impl Spare {
     }
 
     fn kept_piece<T: Item>(&self, items: usize) -> Option<Vec<T>> {
-        let mut kept = self.kept();
+        let mut kept = self.pieces.get()?;
         let pieces = T::pieces(&mut kept);
         let fits = |piece: &Vec<T>| piece.capacity() >= items && piece.capacity() <= 2 * items;
         let at = (0..pieces.len()).filter(|&at| fits(&pieces[at])).min_by_key(|&at| pieces[at].capacity())?;
@@ -131,7 +125,7 @@ impl Spare {
         }
         piece.clear();
         let mut freed = Vec::new();
-        let mut kept = self.kept();
+        let Some(mut kept) = self.pieces.get() else { return };
         while kept.is_full_with(size_bytes) && !T::pieces(&mut kept).is_empty() {
             freed.push(kept.remove::<T>(0));
         }
@@ -144,7 +138,8 @@ impl Spare {
 
     /// Free all pieces and decompressors, and keep none from now on.
     pub fn close(&self) {
-        let freed = (std::mem::take(&mut *self.kept()), locked(&self.codecs).take());
+        let pieces = self.pieces.get().map(|mut kept| std::mem::take(&mut *kept));
+        let freed = (pieces, self.codecs.get().and_then(|mut kept| kept.take()));
         drop(freed); // after the locks
     }
 }

@@ -5,15 +5,17 @@
 //! - A piece of work belongs to the object that waits for it. That object holds the bytes, and outlives the reading of them.
 //! - Work is begun in the order in which it was handed over. If no thread has begun a piece, the thread that waits for it
 //!   does it. So there is no wait for threads that are busy, closed, or were left behind by a fork.
+//! - After a fork the threads are those of the other process. Work is then done by the thread that waits for it.
 //! - A thread begins with the first work that finds no idle one. All end with `close`.
 //! - No object of Python's is made, used or freed in a thread.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use crate::lock::Lock;
 
 type Task<T> = Box<dyn FnOnce() -> T + Send>;
 
@@ -41,9 +43,8 @@ impl<T> State<T> {
 
 /// One piece of work.
 pub struct Work<T> {
-    state: Mutex<State<T>>,
+    state: Lock<State<T>>,
     is_done: Condvar,
-    process: u32,
 }
 
 /// Why there is no result.
@@ -56,15 +57,10 @@ pub enum NoResult {
     Gone,
 }
 
-pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No step under a lock of this crate can leave its value half changed.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl<T> Work<T> {
     /// Do it in this thread, unless it was begun or cancelled before.
     fn run(&self) {
-        let mut state = locked(&self.state);
+        let Some(mut state) = self.state.get() else { return };
         let task = match std::mem::replace(&mut *state, State::Running) {
             State::Queued(task) => task,
             other => {
@@ -74,25 +70,27 @@ impl<T> Work<T> {
         };
         drop(state);
         let result = catch_unwind(AssertUnwindSafe(task)).ok();
-        *locked(&self.state) = State::Done(result);
+        if let Some(mut state) = self.state.get() {
+            *state = State::Done(result);
+        }
         self.is_done.notify_all();
     }
 
     /// The result, once, if the work has ended. It takes no time.
     pub fn result(&self) -> Option<Result<T, NoResult>> {
-        locked(&self.state).take()
+        self.state.get().map_or(Some(Err(NoResult::Gone)), |mut state| state.take())
     }
 
     /// The result, once. Wait for it at most that long, or do the work here if no thread has begun it.
     pub fn wait(&self, timeout: Duration) -> Result<T, NoResult> {
         self.run();
         let until = Instant::now() + timeout;
-        let mut state = locked(&self.state);
+        let Some(mut state) = self.state.get() else { return Err(NoResult::Gone) };
         loop {
             if let Some(result) = state.take() {
                 return result;
             }
-            if self.process != process::id() {
+            if !self.state.is_own() {
                 return Err(NoResult::Gone);
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -105,10 +103,10 @@ impl<T> Work<T> {
 
     /// Drop what was not begun, and wait for the end of what was. Returns whether nothing uses the bytes any more.
     pub fn end(&self) -> bool {
-        let mut state = locked(&self.state);
+        let Some(mut state) = self.state.get() else { return false };
         loop {
             match &*state {
-                State::Running if self.process != process::id() => return false,
+                State::Running if !self.state.is_own() => return false,
                 State::Running => state = self.is_done.wait(state).unwrap_or_else(PoisonError::into_inner),
                 _ => break,
             }
@@ -128,7 +126,7 @@ struct Queue<T> {
 }
 
 struct Shared<T> {
-    queue: Mutex<Queue<T>>,
+    queue: Lock<Queue<T>>,
     changed: Condvar,
 }
 
@@ -141,15 +139,16 @@ pub struct Threads<T> {
 impl<T: Send + 'static> Threads<T> {
     pub fn new(most: usize) -> Self {
         let queue = Queue { waiting: VecDeque::new(), threads: 0, idle: 0, is_closed: false };
-        Self { shared: Arc::new(Shared { queue: Mutex::new(queue), changed: Condvar::new() }), most }
+        Self { shared: Arc::new(Shared { queue: Lock::new(queue), changed: Condvar::new() }), most }
     }
 
     /// Queue a piece of work. After `close` it is done by the thread that waits for it.
     pub fn submit(&self, task: Task<T>) -> Arc<Work<T>> {
-        let work =
-            Arc::new(Work { state: Mutex::new(State::Queued(task)), is_done: Condvar::new(), process: process::id() });
-        let mut queue = locked(&self.shared.queue);
-        if !queue.is_closed {
+        let work = Arc::new(Work { state: Lock::new(State::Queued(task)), is_done: Condvar::new() });
+        if !self.shared.queue.is_own() {
+            return work;
+        }
+        if let Some(mut queue) = self.shared.queue.get().filter(|queue| !queue.is_closed) {
             queue.waiting.push_back(Arc::clone(&work));
             if queue.waiting.len() > queue.idle && queue.threads < self.most {
                 let shared = Arc::clone(&self.shared);
@@ -166,13 +165,13 @@ impl<T: Send + 'static> Threads<T> {
     }
 
     pub fn count(&self) -> usize {
-        locked(&self.shared.queue).threads
+        self.shared.queue.get().map_or(0, |queue| queue.threads)
     }
 
     /// End the threads, and wait for them at most that long. Returns how many still run.
     pub fn close(&self, timeout: Duration) -> usize {
         let until = Instant::now() + timeout;
-        let mut queue = locked(&self.shared.queue);
+        let Some(mut queue) = self.shared.queue.get() else { return 0 };
         queue.is_closed = true;
         queue.waiting.clear();
         self.shared.changed.notify_all();
@@ -189,20 +188,23 @@ impl<T: Send + 'static> Threads<T> {
 impl<T> Drop for Threads<T> {
     /// The threads end by themselves.
     fn drop(&mut self) {
-        locked(&self.shared.queue).is_closed = true;
+        if let Some(mut queue) = self.shared.queue.get() {
+            queue.is_closed = true;
+        }
         self.shared.changed.notify_all();
     }
 }
 
 /// The loop of a thread.
 fn work_for<T>(shared: &Shared<T>) {
-    let mut queue = locked(&shared.queue);
+    let Some(mut queue) = shared.queue.get() else { return };
     while !queue.is_closed {
         if let Some(work) = queue.waiting.pop_front() {
             drop(queue);
             work.run();
             drop(work);
-            queue = locked(&shared.queue);
+            let Some(again) = shared.queue.get() else { return };
+            queue = again;
         } else {
             queue.idle += 1;
             queue = shared.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
