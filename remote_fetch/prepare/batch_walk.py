@@ -82,7 +82,7 @@ def batches_of(
                 batch, piece, end_is_inferred=end_is_inferred and not (joins and last_offset < piece.last_offset)
             ):
                 return
-            check_followed(batch, *framer.unread)
+            check_followed(batch, *framer.unread, piece.start_entry_offset)
             last_offset = batch.header.last_offset
             yield batch
         if len(data) < stop - start or stop <= start:

@@ -34,13 +34,17 @@ def check_order(batch: FramedBatch, previous: int, entry_offsets: Iterable[int])
     _check_growth(header.base_offset, previous, batch.position)
 
 
-def check_followed(batch: FramedBatch, data: memoryview, at: int) -> None:
+def check_followed(batch: FramedBatch, data: memoryview, at: int, entry_offset: int) -> None:
     """Raise CorruptSegment if the batch that starts at `data[at]`, as far as it is there, cannot follow `batch`.
 
-    No checksum covers the base offset of a batch. If it is a little too high, only the next batch shows that.
+    Raises MisleadingIndex if the offset of an index entry at or before `batch` (-1: no entry) lies between the two.
+    No checksum covers the base offset of a batch. If it is a little too high, only the next batch shows that. If it is
+    a little too low, the entry shows it.
     """
     header, following = batch.header, v2_offset_at(data, at)
     if header.magic == 2 and following is not None:
+        if header.last_offset < entry_offset < following:
+            raise MisleadingIndex
         _check_growth(following, header.last_offset, batch.position + header.size_bytes)
 
 

@@ -175,6 +175,34 @@ def test_the_batch_right_behind_a_cut_shows_a_damaged_offset_before_it() -> None
     assert bucket.asked == [near, (0, len(segment.log)), near]
 
 
+@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize("bit", range(4))
+@pytest.mark.parametrize("number", range(4))
+def test_an_offset_that_stays_in_the_segment_moves_no_cut(number: int, bit: int, dense: bool) -> None:
+    """The header after the batch tells, or the index entry that led to it."""
+    log = plain_log(segments=1, batches=4)
+    (segment,) = log.segments(DENSE) if dense else log.segments()
+    batch_bytes = len(segment.log) // 4
+    wrong = number * batch_bytes + 7
+
+    class Damaging(Bucket):
+        is_damaged = False
+
+        def fetch_log_segment(
+            self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
+        ) -> memoryview:
+            data = bytearray(super().fetch_log_segment(metadata, start_position, end_position))
+            if not self.is_damaged and 0 <= wrong - start_position < len(data):
+                self.is_damaged = True
+                data[wrong - start_position] ^= 1 << bit
+            return memoryview(bytes(data))
+
+    for before in range(1, 4):
+        piece = SegmentSlice(segment.metadata, 0, 19, start_position=before * batch_bytes, is_cut=True)
+        with Session(Config.parse({}), Damaging([segment])) as session:
+            assert bounds([settle_cut(session.storage, piece)]) == [(5 * before, 19)]
+
+
 def test_an_object_that_is_gone_is_an_error() -> None:
     (segment,) = plain_log(segments=1).segments()
     bucket = Bucket([segment])
