@@ -29,6 +29,7 @@ from tests.scan.bucket import (
     DENSE,
     UNCOMMITTED,
     Bucket,
+    DamagingBucket,
     WatchedBucket,
     expected_rows,
     plain_log,
@@ -299,22 +300,7 @@ class TestTimes:
         log = plain_log(segments=1)
         segments = log.segments(DENSE if dense else SegmentOptions())
         at, base_offset = batch * 206 + 7, 5 * batch
-
-        class Damaging(Bucket):
-            left = times
-
-            def fetch_log_segment(
-                self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
-            ) -> memoryview:
-                data = super().fetch_log_segment(metadata, start_position, end_position)
-                if not self.left or not 0 <= at - start_position < len(data):
-                    return data
-                self.left -= 1
-                damaged = bytearray(data)
-                damaged[at - start_position] += 2
-                return memoryview(bytes(damaged))
-
-        bucket = Damaging(segments)
+        bucket = DamagingBucket(segments[0], at, lambda byte: byte + 2, times)
         outcome: Any = read(bucket, start=moment_of(base_offset), config=snapshot_config(bucket.metadata))
         if times == 1:
             assert outcome.offsets == list(range(base_offset, 20))

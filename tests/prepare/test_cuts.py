@@ -20,7 +20,7 @@ from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.segments import SegmentOptions, encode_offset_index
 from remote_fetch.testing.strategies import logs, segment_options
-from tests.scan.bucket import DENSE, Bucket, plain_log
+from tests.scan.bucket import DENSE, Bucket, DamagingBucket, plain_log
 from tests.searches import examples
 
 
@@ -150,22 +150,17 @@ def test_the_batch_right_behind_a_cut_shows_a_damaged_offset_before_it() -> None
     (segment,) = plain_log(segments=1, batches=4).segments()
     batch_bytes = len(segment.log) // 4
 
-    class Damaging(Bucket):
+    class Recording(DamagingBucket):
         asked: ClassVar[list[tuple[int, int]]] = []
-        is_damaged = True
 
         def fetch_log_segment(
             self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
         ) -> memoryview:
             data = super().fetch_log_segment(metadata, start_position, end_position)
             self.asked.append((start_position, len(data)))
-            if not self.is_damaged:
-                return data
-            self.is_damaged = False
-            at = 2 * batch_bytes + 7 - start_position
-            return memoryview(bytes(data[:at]) + bytes([data[at] + 1]) + bytes(data[at + 1 :]))
+            return data
 
-    bucket = Damaging([segment])
+    bucket = Recording(segment, 2 * batch_bytes + 7, lambda byte: byte + 1)
     bucket.write_index(0, IndexType.OFFSET, encode_offset_index([(9, batch_bytes), (19, 3 * batch_bytes)]))
     piece = SegmentSlice(segment.metadata, 0, 19, end_position=3 * batch_bytes, is_cut=True)
     with Session(Config.parse({}), bucket) as session:
@@ -183,23 +178,10 @@ def test_an_offset_that_stays_in_the_segment_moves_no_cut(number: int, bit: int,
     log = plain_log(segments=1, batches=4)
     (segment,) = log.segments(DENSE) if dense else log.segments()
     batch_bytes = len(segment.log) // 4
-    wrong = number * batch_bytes + 7
-
-    class Damaging(Bucket):
-        is_damaged = False
-
-        def fetch_log_segment(
-            self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
-        ) -> memoryview:
-            data = bytearray(super().fetch_log_segment(metadata, start_position, end_position))
-            if not self.is_damaged and 0 <= wrong - start_position < len(data):
-                self.is_damaged = True
-                data[wrong - start_position] ^= 1 << bit
-            return memoryview(bytes(data))
-
     for before in range(1, 4):
         piece = SegmentSlice(segment.metadata, 0, 19, start_position=before * batch_bytes, is_cut=True)
-        with Session(Config.parse({}), Damaging([segment])) as session:
+        bucket = DamagingBucket(segment, number * batch_bytes + 7, lambda byte: byte ^ 1 << bit)
+        with Session(Config.parse({}), bucket) as session:
             assert bounds([settle_cut(session.storage, piece)]) == [(5 * before, 19)]
 
 

@@ -164,6 +164,28 @@ class Bucket:
         self.closed = True
 
 
+class DamagingBucket(Bucket):
+    """Damages one byte of its only log on the way, in the first `times` answers that hold it; `left` are to come."""
+
+    def __init__(self, segment: BuiltSegment, position: int, damage: Callable[[int], int], times: int = 1) -> None:
+        super().__init__([segment])
+        self._position, self._damage = position, damage
+        self.left = times
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
+    ) -> memoryview:
+        """As `Bucket.fetch_log_segment`, with the damage."""
+        data = super().fetch_log_segment(metadata, start_position, end_position)
+        at = self._position - start_position
+        if not self.left or not 0 <= at < len(data):
+            return data
+        self.left -= 1
+        damaged = bytearray(data)
+        damaged[at] = self._damage(damaged[at])
+        return memoryview(bytes(damaged))
+
+
 class MeetingBucket(Bucket):
     """Gives files of one type only if `count` of them are asked for at once. Raises BrokenBarrierError after 20 s."""
 
