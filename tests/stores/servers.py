@@ -120,8 +120,12 @@ class StoreServer(Protocol):
 
 
 def configs_of(url: str, options: Mapping[str, str]) -> dict[str, str]:
-    """The configuration of a reader of `url` whose filesystem is made with these options."""
-    return {"remote.storage.url": url, **{f"remote.storage.options.{name}": value for name, value in options.items()}}
+    """The configuration of a reader of `url` whose filesystem is made with these options.
+
+    It waits long for a connection: a busy machine leaves a process alone for longer than the default of one second.
+    """
+    named = {f"remote.storage.options.{name}": value for name, value in options.items()}
+    return {"remote.storage.url": url, "fetch.remote.connect.timeout.ms": "30000", **named}
 
 
 @contextlib.contextmanager
