@@ -117,16 +117,21 @@ class MovingCommit:
 
     def put(self, name: str, content: bytes) -> None:
         """As `CommitStrategy.put`: a draft is written and renamed."""
-        self.prepare(name)
-        draft = f"{name}.{uuid4().hex}"
-        self._fs.pipe_file(draft, content)
-        self._replace(draft, name)
+        self._put(name, content, posixpath.dirname(name))
 
     def publish(self, placements: Sequence[Placement], manifest: bytes, *, staging: str, target: str) -> None:
         """As `CommitStrategy.publish`."""
         for placement in placements:
             self._place(placement, posixpath.join(target, placement.path))
-        self.put(posixpath.join(target, MANIFEST), manifest)
+        # Nothing would remove a draft in the target.
+        self._put(posixpath.join(target, MANIFEST), manifest, staging)
+
+    def _put(self, name: str, content: bytes, drafts: str) -> None:
+        """`drafts` is the directory of the draft."""
+        self.prepare(name)
+        draft = posixpath.join(drafts, f"{posixpath.basename(name)}.{uuid4().hex}")
+        self._fs.pipe_file(draft, content)
+        self._replace(draft, name)
 
     def _replace(self, draft: str, name: str) -> None:
         self._fs.mv(draft, name)
