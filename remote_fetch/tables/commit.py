@@ -139,7 +139,11 @@ class MovingCommit:
     def _place(self, placement: Placement, name: str) -> None:
         if size_bytes_of(self._fs, name) != placement.size_bytes:
             self.prepare(name)
-            self._fs.mv(placement.source, name)
+            try:
+                self._fs.mv(placement.source, name)
+            except FileNotFoundError:  # another driver of the job may have moved it
+                if size_bytes_of(self._fs, name) != placement.size_bytes:
+                    raise
 
 
 class LocalCommit(MovingCommit):

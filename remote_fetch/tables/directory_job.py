@@ -29,6 +29,18 @@ def run_directory_job(target: Target, url: str, spec: JobSpec) -> TableReport:
     done = _finished(target, url)
     if done is not None:
         return _report(done, url, 0, began_s)
+    try:
+        return _run_and_commit(target, url, spec, began_s)
+    except OSError:
+        # Another driver that commits moves or removes the files that this one looks for.
+        done = None if target.committed() is None else _finished(target, url)
+        if done is None:
+            raise
+        return _report(done, url, 0, began_s)
+
+
+def _run_and_commit(target: Target, url: str, spec: JobSpec, began_s: float) -> TableReport:
+    """Run the tasks that have no record, and commit. Raises FileNotFoundError if another driver commits first."""
     fingerprint, job = saved_or_planned(target, spec, None)
     if fingerprint != spec.fingerprint:
         raise ConfigError(
@@ -72,7 +84,8 @@ def _finished(target: Target, url: str) -> Committed | None:
         target.complete(begun)
         return begun
     if not target.is_free():
-        if target.committed() is not None:  # another driver has committed since it was looked for
+        # Another driver may have begun its commit, or have ended it, since both were looked for.
+        if target.decided() is not None or target.committed() is not None:
             return _finished(target, url)
         raise ConfigError(
             f"{url} is not empty, and was not written by backfill() or export",

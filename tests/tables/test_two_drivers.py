@@ -2,24 +2,108 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
 
+from remote_fetch.errors import ConfigError
+from remote_fetch.tables.commit import LocalCommit, MovingCommit
+from remote_fetch.tables.staging import Staging
 from remote_fetch.tables.target import Target
 from tests.tables.tables import Topic, export
 
 
+def first_calls(patch: pytest.MonkeyPatch, owner: type, name: str, other: Callable[[], object]) -> None:
+    """The first call of a method waits for `other`."""
+    method = getattr(owner, name)
+
+    def later(*arguments: Any, **named: Any) -> Any:
+        patch.setattr(owner, name, method)
+        other()
+        return method(*arguments, **named)
+
+    patch.setattr(owner, name, later)
+
+
+def directory(tmp_path: Path) -> dict[str, str]:
+    return {"format": "parquet", "to": str(tmp_path / "out")}
+
+
 def test_one_commits_while_the_other_looks_at_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The target is the job's own, although it was not there a moment before."""
-    topic, where = Topic(tmp_path / "tier").grow(1), {"format": "parquet", "to": str(tmp_path / "out")}
-    is_free = Target.is_free
-
-    def later(target: Target) -> bool:
-        monkeypatch.setattr(Target, "is_free", is_free)
-        assert export(topic, where).tasks_run > 0
-        return target.is_free()
-
-    monkeypatch.setattr(Target, "is_free", later)
+    topic, where = Topic(tmp_path / "tier").grow(1), directory(tmp_path)
+    first_calls(monkeypatch, Target, "is_free", lambda: export(topic, where))
     done = export(topic, where)
     assert (done.rows, done.tasks_run) == (20, 0)
+
+
+def test_one_is_committing_while_the_other_looks_at_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are moved one by one there. The other driver finishes the commit."""
+    topic = Topic(tmp_path / "tier").grow(1)
+    where = {"format": "parquet", "to": f"memory://{uuid4().hex}/lake/orders"}
+
+    def begin() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(MovingCommit, "_put", ended(MovingCommit._put, "/lake/orders/_manifest.json"))
+            with pytest.raises(KeyboardInterrupt):
+                export(topic, where)
+
+    first_calls(monkeypatch, Target, "is_free", begin)
+    assert export(topic, where).rows == 20
+
+
+def ended(put: Callable[..., None], name: str) -> Callable[..., None]:
+    """As `put`, but the driver is killed where it puts the file of that name."""
+
+    def run(commit: MovingCommit, at: str, *more: Any) -> None:
+        if at.endswith(name):
+            raise KeyboardInterrupt
+        put(commit, at, *more)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(Staging, "finish"), (Staging, "records"), (Target, "commit"), (LocalCommit, "publish"), (LocalCommit, "_put")],
+)
+def test_one_commits_while_the_other_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
+) -> None:
+    """Its working place is gone, and the job is done."""
+    topic, where = Topic(tmp_path / "tier").grow(1), directory(tmp_path)
+    first_calls(monkeypatch, owner, name, lambda: export(topic, where))
+    assert export(topic, where).rows == 20
+    assert [path.name for path in tmp_path.iterdir() if path.name != "tier"] == ["out"]
+
+
+def test_another_job_commits_while_one_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target is the other job's, and stays so."""
+    topic, where = Topic(tmp_path / "tier").grow(1), directory(tmp_path)
+    first_calls(monkeypatch, LocalCommit, "publish", lambda: export(topic, where, partitions=[0]))
+    with pytest.raises(ConfigError, match=r"holds the job .* and this one is"):
+        export(topic, where)
+    assert export(topic, where, partitions=[0]).rows == 10
+
+
+def test_both_move_the_files_of_one_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Either finds what the other one has moved."""
+    topic, where = Topic(tmp_path / "tier").grow(1), directory(tmp_path)
+    place = LocalCommit._place
+
+    def twice(commit: Any, placement: Any, name: str) -> None:
+        inner = commit._fs.mv
+
+        def mv(*names: str) -> None:
+            inner(*names)
+            inner(*names)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(commit._fs, "mv", mv)
+            place(commit, placement, name)
+
+    monkeypatch.setattr(LocalCommit, "_place", twice)
+    assert export(topic, where).rows == 20
