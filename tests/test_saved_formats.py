@@ -10,6 +10,7 @@ Rules of the file:
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sqlite3
 import zlib
@@ -20,6 +21,7 @@ import pytest
 
 from remote_fetch.errors import ConfigError, UnsupportedFormat
 from remote_fetch.spark.stream_limits import from_json, to_json
+from remote_fetch.tables.job_records import with_checksum
 from tests.cases import each_of
 from tests.saved_samples import AGAIN, FOLDER, SAMPLES
 
@@ -117,9 +119,18 @@ def test_another_version_is_refused(name: str) -> None:
 
 
 def test_what_is_passed_over() -> None:
-    for kind, name in (("progress", "progress.json"), ("record", "record.json"), ("manifest", "manifest-1.json")):
+    for kind, name in (("progress", "progress.json"), ("manifest", "manifest-1.json")):
         data = (FOLDER / name).read_bytes()
         assert AGAIN[kind](data.replace(b"{", b'{"new": [1], ', 1)) == data
+
+
+@each_of("name", ["record.json", "tasks-2.json"])
+def test_what_is_passed_over_beside_a_checksum(name: str) -> None:
+    """It is a checksum of all fields, those that only a later release knows among them."""
+    saved = json.loads((FOLDER / name).read_bytes())
+    del saved["checksum"]
+    later = with_checksum({"new": [1], **saved, "newer": 0.1}).encode()
+    assert AGAIN[name.partition("-")[0].partition(".")[0]](later) == (FOLDER / name).read_bytes()
 
 
 def test_a_checkpoint_has_sparks_own_offsets() -> None:

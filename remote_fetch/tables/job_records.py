@@ -4,10 +4,12 @@ Rules of the file:
 
 - Pure.
 - A saved text is checked when it is loaded.
+- Plan and records have a checksum: another digit in them would lose, hide or repeat records without a trace.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -16,11 +18,13 @@ from typing import Any, TypeVar
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
 from remote_fetch.tables.progress import Progress
 
-__all__ = ["Committed", "StagedFile", "TaskRecord"]
+__all__ = ["Committed", "StagedFile", "TaskRecord", "checked", "with_checksum"]
 
 T = TypeVar("T")
 
 _VERSION = 1
+_CHECKSUM = "checksum"
+"""The field with the hash of all others. A text of an older release lacks it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +52,12 @@ class TaskRecord:
 
     def dump(self) -> str:
         """The record as JSON."""
-        return json.dumps(asdict(self))
+        return with_checksum(asdict(self))
 
     @classmethod
     def load(cls, text: str | bytes) -> TaskRecord:
         """Parse the text of `dump`. Raises CorruptSegment for any other text."""
-        return _parsed(text, cls._of)
+        return _parsed(text, lambda saved: cls._of(checked(saved)))
 
     @classmethod
     def _of(cls, saved: Any) -> TaskRecord:
@@ -97,6 +101,23 @@ class Committed:
         reads = None if told is None else Progress.load(json.dumps(told))
         partitions = tuple(map(int, saved.get("partitions", ())))
         return cls(str(saved["job_id"]), str(saved["topic"]), records, reads, partitions)
+
+
+def with_checksum(saved: Mapping[str, Any]) -> str:
+    """The fields as JSON, and a checksum of them. Older releases pass over it."""
+    return json.dumps({**saved, _CHECKSUM: _checksum(saved)})
+
+
+def checked(saved: Any) -> Any:
+    """The parsed fields of `with_checksum`. Raises ValueError, and what Python does if `saved` is no dictionary."""
+    told = saved.pop(_CHECKSUM, None)
+    if told is not None and told != _checksum(saved):
+        raise ValueError(f"its checksum is {told}, and that of what it has is {_checksum(saved)}")
+    return saved
+
+
+def _checksum(saved: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(saved).encode("utf-8")).hexdigest()[:16]
 
 
 def _parsed(text: str | bytes, parse: Callable[[Any], T]) -> T:

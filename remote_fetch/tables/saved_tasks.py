@@ -3,7 +3,6 @@
 Rules of the file:
 
 - Saved are the bytes and offsets that each task reads.
-- The text has a checksum: another offset or position in it would lose or repeat records without a trace.
 - Everything else is looked up again, as it may have changed: segments are deleted, the log start moves. So a task
   may be outdated.
 - A share of a topic that was deleted and created again is refused.
@@ -12,7 +11,6 @@ Rules of the file:
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -35,6 +33,7 @@ from remote_fetch.plan.shares import Share
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.view import OpenPartition, untiered
 from remote_fetch.session.session import Session
+from remote_fetch.tables.job_records import checked, with_checksum
 from remote_fetch.tables.planning import PlannedJob, divided, open_partitions
 from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.tasks import Task, pack
@@ -42,8 +41,6 @@ from remote_fetch.tables.tasks import Task, pack
 __all__ = ["Reading", "base_of", "dump_job", "load_job"]
 
 _VERSION = 2
-_CHECKSUM = "checksum"
-"""The field with the hash of all others. A text of an older release lacks it."""
 _AGAIN = "remove {}: the job is then begun again"
 _HINT = f"If that lasts, {_AGAIN}"
 _DAMAGED = f"To go on, {_AGAIN}"
@@ -62,8 +59,7 @@ def dump_job(job: PlannedJob, fingerprint: str, base: Progress | None = None) ->
     """A job as JSON. `fingerprint` identifies its arguments. `base` is what the target held when it was planned."""
     tasks = [{"size_bytes": task.size_bytes, "plan": dump_plan(task.steps)} for task in job.tasks]
     head = {"version": _VERSION, "fingerprint": fingerprint, "reads": job.reads.dump()}
-    saved = {**head, "partitions": job.partitions, "base": _ends(base), "tasks": tasks}
-    return json.dumps({**saved, _CHECKSUM: _checksum(saved)})
+    return with_checksum({**head, "partitions": job.partitions, "base": _ends(base), "tasks": tasks})
 
 
 def base_of(text: str, topic: str) -> dict[int, int] | None:
@@ -83,10 +79,6 @@ def _ends(base: Progress | None) -> dict[str, int]:
     return {} if base is None else {str(number): end for number, end in base.ends.items()}
 
 
-def _checksum(saved: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(saved).encode("utf-8")).hexdigest()[:16]
-
-
 def load_job(text: str, reading: Reading, place: str) -> tuple[str, PlannedJob]:
     """The fingerprint and the job that `dump_job` was given. `place` is the folder of the text, for messages.
 
@@ -101,9 +93,7 @@ def load_job(text: str, reading: Reading, place: str) -> tuple[str, PlannedJob]:
                 f"saved tasks of version {version!r}; version {_VERSION} is known",
                 hint=f"Finish the job with the release that began it, or remove {place} to begin it again",
             )
-        told = saved.pop(_CHECKSUM, None)
-        if told is not None and told != _checksum(saved):
-            raise ValueError(f"its checksum is {told}, and that of what it has is {_checksum(saved)}")
+        checked(saved)
         plans = [(load_plan(one["plan"]), int(one["size_bytes"])) for one in saved["tasks"]]
         fingerprint, reads = str(saved["fingerprint"]), Progress.load(saved["reads"])
         partitions = tuple(map(int, saved["partitions"]))

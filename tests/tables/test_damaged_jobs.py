@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
-from tests.tables.tables import FORMATS, Topic, export, target
+from tests.tables.tables import FORMATS, Topic, export, held, same, target
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -90,3 +90,18 @@ def test_a_manifest_that_is_none(tmp_path: Path) -> None:
     path.write_bytes(b"")
     with pytest.raises(CorruptSegment, match=rf"not a record .*{path}.*data files stay readable"):
         export(topic, where)
+
+
+def test_a_digit_of_a_record(tmp_path: Path) -> None:
+    """Bounds and rows are what readers of a Delta table believe without a look at the file."""
+    topic, where = begun(tmp_path, "delta")
+    path = found(tmp_path, "00000.json")
+    text = path.read_text()
+    for old, new in (('"offset": [0, 7]', '"offset": [4, 7]'), ('"rows": 8', '"rows": 7'), ('"task": 0', '"task": 1')):
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+        with pytest.raises(CorruptSegment, match=r"its checksum is .*00000\.json\]\. To go on, remove it: its task"):
+            export(topic, where)
+    path.unlink()
+    assert export(topic, where).rows == 40
+    assert same(held(where), topic.rows())
