@@ -298,7 +298,7 @@ class Audit:
             text = "the metadata topic has no event of this topic: another cluster's, or a topic of long ago"
             yield replace(found, kind=FindingKind.UNKNOWN_TOPIC, text=text)
 
-    def _left_over(self, found: Finding, text: str, why_not: str | None = None) -> Finding:
+    def _left_over(self, found: Finding, text: str, why_not: str | None) -> Finding:
         """The finding of an object that no segment has. `why_not`: the reason for which a broker may still read it."""
         orphaned = replace(found, kind=FindingKind.ORPHANED)
         if not self._book.is_all_known():

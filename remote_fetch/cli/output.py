@@ -76,7 +76,7 @@ def print_records(
     arguments: argparse.Namespace,
     batches: Iterable[pa.RecordBatch],
     printer: Printer,
-    typed: TypedRows | None = None,
+    typed: TypedRows | None,
 ) -> Iterator[int]:
     """Print the records of the batches, at most `-c` of them. Yields how many of each batch were printed.
 

@@ -81,7 +81,7 @@ def _chart(plans: Sequence[PartitionPlan]) -> Chart:
     return chart_of((plan.opened.timeline.segments for plan in plans), read)
 
 
-def _print_json(steps: Sequence[PlanStep], with_custom_metadata: bool, stored_size: StoredSize = untold) -> None:
+def _print_json(steps: Sequence[PlanStep], with_custom_metadata: bool, stored_size: StoredSize) -> None:
     """Print the plan in the form that `load_plan` reads, with custom metadata only on request."""
     shown = list(steps) if with_custom_metadata else [_without_custom_metadata(step) for step in steps]
     told = {step.segment.segment_id: stored_size(step.segment) for step in steps if isinstance(step, SegmentSlice)}

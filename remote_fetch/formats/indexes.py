@@ -129,11 +129,6 @@ class OffsetIndex:
         for relative_offset, position in _OFFSET_ENTRIES[self.entry_size_bytes].iter_unpack(self._data):
             yield OffsetPosition(self.base_offset + relative_offset, position)
 
-    def positions(self) -> Iterator[int]:
-        """The byte positions of the entries, ascending. A segment can be split there, because batches start there."""
-        for _, position in _OFFSET_ENTRIES[self.entry_size_bytes].iter_unpack(self._data):
-            yield position
-
     def start_position(self, offset: int) -> int:
         """The position to begin reading for `offset`: that of the last entry not above it, 0 if there is none.
 

@@ -75,7 +75,7 @@ _HINTS: dict[str, str] = {
 
 
 def no_other_copy(
-    partition: TopicIdPartition, step: PlanStep, error: RemoteFetchError, *, may_be_gap: bool = False
+    partition: TopicIdPartition, step: PlanStep, error: RemoteFetchError, *, may_be_gap: bool
 ) -> RemoteFetchError:
     """The error to raise if no other segment has the offsets of a step.
 

@@ -53,7 +53,7 @@ def open_brokers(
     *,
     shared: bool,
     log_starts: Mapping[TopicIdPartition, int] | None,
-    may_be_cut: bool = True,
+    may_be_cut: bool,
 ) -> Brokers | None:
     """The brokers that librdkafka's `properties` name; None if they name none.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from types import MappingProxyType
 from typing import Any
 
 from remote_fetch.amounts import counted
@@ -88,9 +87,9 @@ def report_of(
     seconds: float,
     added: Progress | None,
     held: Progress | None,
-    partitions: Sequence[int] = (),
+    partitions: Sequence[int],
     notices: Sequence[str] = (),
-    fallbacks: Mapping[str, int] = MappingProxyType({}),
+    fallbacks: Mapping[str, int],
 ) -> TableReport:
     """The report of a job's records. `added` is what the job added, `held` all that the target holds now.
 

@@ -23,6 +23,7 @@ from remote_fetch.model import (
     TopicIdPartition,
     Uuid,
 )
+from remote_fetch.plan.cost import untold
 from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice
 from remote_fetch.plan.saved import load_plan
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
@@ -123,12 +124,12 @@ def test_custom_metadata_are_left_out_unless_they_are_asked_for(capsys: pytest.C
         RemoteLogSegmentId(partition, Uuid(bytes(16))), 0, 9, 100, custom_metadata=b"https://x/?signature=s3cret"
     )
     piece, rest = SegmentSlice(segment, 0, 9), BrokerRange(partition, 10, 19, Reason.NOT_TIERED)
-    _print_json([piece, rest], with_custom_metadata=False)
+    _print_json([piece, rest], with_custom_metadata=False, stored_size=untold)
     shown = capsys.readouterr()
     loaded = load_plan(shown.out)
     assert loaded == (replace(piece, segment=replace(segment, custom_metadata=None)), rest)
     assert "--custom-metadata" in shown.err
-    _print_json([piece, rest], with_custom_metadata=True)
+    _print_json([piece, rest], with_custom_metadata=True, stored_size=untold)
     shown = capsys.readouterr()
     assert (load_plan(shown.out), shown.err) == ((piece, rest), "")
 

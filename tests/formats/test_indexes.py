@@ -199,7 +199,7 @@ def test_offset_index_lookups() -> None:
     index = OffsetIndex.parse(bytearray(legacy((4, 100), (9, 300))), BASE, size_bytes=1000)
     assert [index.start_position(BASE + offset) for offset in (-5, 0, 3, 4, 8, 9, 500)] == [0, 0, 0, 100, 100, 300, 300]
     assert [index.end_position(BASE + offset) for offset in (-5, 0, 4, 5, 9, 500)] == [300, 300, 300, None, None, None]
-    assert list(index.positions()) == [100, 300]
+    assert [entry.position for entry in index.entries()] == [100, 300]
     assert (index.start_entry(BASE + 3), index.start_entry(BASE + 4)) == (None, OffsetPosition(BASE + 4, 100))
     assert (index.end_entry(BASE + 4), index.end_entry(BASE + 5)) == (OffsetPosition(BASE + 9, 300), None)
 
@@ -208,7 +208,6 @@ def test_empty_offset_index_knows_nothing() -> None:
     index = OffsetIndex.parse(b"", BASE, end_offset=BASE, size_bytes=0)
     assert (len(index), index.start_position(BASE), index.end_position(BASE)) == (0, 0, None)
     assert not list(index.entries())
-    assert not list(index.positions())
 
 
 @st.composite
@@ -272,7 +271,7 @@ def test_byte_range_holds_every_batch_of_the_offsets(
         position += batch_bytes
     assert start in starts
     assert end is None or end in starts
-    assert set(index.positions()) <= set(starts)
+    assert {entry.position for entry in index.entries()} <= set(starts)
 
 
 @examples(200)

@@ -92,7 +92,6 @@ class Switch:
     """Switches a fault on and off."""
 
     is_on: bool = True
-    struck: int = 0
 
 
 class _Meddling(CountingFetcher):

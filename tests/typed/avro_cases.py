@@ -173,7 +173,6 @@ def _later(draw: st.DrawFn, schema: Any) -> Any:
     return {**schema, "fields": draw(st.permutations(fields))}
 
 
-WIDER = {"int": ("long", "float", "double"), "long": ("float", "double"), "float": ("double",), "string": ("bytes",)}
 DEFAULTS: tuple[tuple[Any, Any], ...] = (
     ("int", 7),
     ("string", "x"),
