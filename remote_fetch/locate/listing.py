@@ -4,7 +4,7 @@ Rules of the file:
 
 - A listing does not tell everything. The missing facts are looked up or left unknown. A guess never reaches the data.
 - A segment's name gives its start. The start of the next segment bounds its end. The end of the last segment is read
-  from its last batch.
+  from its last batch (`last_offset.py`).
 - A measured end is believed only up to a gap in which, or right behind which, another segment begins. The object may go
   on with bytes of another segment.
 - An object without a batch is a gap, which compaction may have left. It is never taken for the end of the tier.
@@ -15,14 +15,12 @@ Rules of the file:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Protocol
 
-from remote_fetch.errors import CorruptSegment, FallsBackError, UnknownTopic, Unlocatable, UnsupportedFormat
-from remote_fetch.formats.batches import BatchFramer, BatchHeader
-from remote_fetch.formats.indexes import MAX_RELATIVE_OFFSET, OffsetIndex
+from remote_fetch.errors import FallsBackError, UnknownTopic, Unlocatable
+from remote_fetch.locate.last_offset import SegmentBytes, last_offset_of, placed
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.topics import (
     SHOWN_TOPICS,
@@ -32,17 +30,9 @@ from remote_fetch.locate.topics import (
     split_topic,
     unknown_topic,
 )
-from remote_fetch.model import (
-    MAX_OFFSET,
-    IndexType,
-    RemoteLogSegmentId,
-    RemoteLogSegmentMetadata,
-    Survey,
-    TopicIdPartition,
-    Uuid,
-)
+from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, Survey, TopicIdPartition, Uuid
 
-__all__ = ["GAP_HINT", "ListingLocator", "Listings", "SegmentBytes", "last_offset_of", "topic_names"]
+__all__ = ["GAP_HINT", "ListingLocator", "Listings", "topic_names"]
 
 GAP_HINT = (
     "If the topic was compacted before it was tiered, compaction may have left this gap, and a listing cannot tell "
@@ -50,7 +40,6 @@ GAP_HINT = (
 )
 """The hint of an error about offsets that no object has."""
 
-_LAST_OFFSET = 2**63 - 1
 _RECHECKED_SEGMENTS = 16
 """How many segments before an uncovered offset are measured, because they may reach further than the listing shows."""
 
@@ -74,27 +63,6 @@ class Listings:
     partitions: Callable[[str | None], Iterable[TopicIdPartition] | None] = lambda topic: None
     of_partition: Callable[[TopicIdPartition], Iterable[RemoteLogSegmentMetadata]] | None = None
     survey: Callable[[], Survey | None] = lambda: None
-
-
-class SegmentBytes(Protocol):
-    """Reads segments for the facts that a listing does not tell. Raises the errors of a fetcher."""
-
-    def read_bytes(self, segment: RemoteLogSegmentMetadata, start_position: int, end_position: int) -> memoryview:
-        """Bytes [start_position, end_position), fewer at the end of the segment."""
-
-    def read_index(self, segment: RemoteLogSegmentMetadata, index_type: IndexType) -> memoryview | None:
-        """One index, None if the segment has none."""
-
-    def read_without_index(self, segment: RemoteLogSegmentMetadata, reason: str) -> None:
-        """Note that a segment is read from its first byte, because its offset index does not help."""
-
-    @property
-    def range_bytes(self) -> int:
-        """The most bytes of one request."""
-
-    @property
-    def max_batch_bytes(self) -> int:
-        """The largest record batch that is accepted."""
 
 
 def topic_names(listings: Listings) -> set[str]:
@@ -285,113 +253,4 @@ def _timeline_of(partition: TopicIdPartition, segments: Iterable[RemoteLogSegmen
 def _empty_at_the_end(segment: RemoteLogSegmentMetadata) -> FallsBackError:
     """The error for an empty object behind all others. Nothing tells which offsets it had."""
     text = f"the last object is empty, and does not tell which offsets from {segment.start_offset} on are missing"
-    return _placed(Unlocatable(text, first=segment.start_offset, hint=GAP_HINT), segment)
-
-
-def last_offset_of(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, starts: Sequence[int] = ()) -> int:
-    """The last offset of the last batch of a segment, read from its end. `start_offset - 1` if it has no batch.
-
-    `starts` are start offsets of other segments inside this one, ascending. With them it is the last offset before the
-    first gap in or right behind which one of them lies. It is read from before the first of them.
-
-    Brokers upload empty logs too, if compaction took out all batches before. Their offset indexes are empty.
-
-    The offset index tells where to begin. Without a usable index the whole segment is read. Raises CorruptSegment for a
-    segment that is cut off, and the errors of `reader`.
-    """
-    try:
-        position = _indexed_position(segment, reader, starts[0] - 1 if starts else _LAST_OFFSET)
-        if position and segment.segment_size_in_bytes == 0:
-            raise CorruptSegment(f"the object is empty, but its offset index knows a batch at {position}", position=0)
-        try:
-            return _scan_to_end(segment, reader, position, starts)
-        except (CorruptSegment, UnsupportedFormat):
-            if position:
-                reader.read_without_index(segment, "misleading")
-        # A second read, which also mends bytes that were damaged on their way.
-        return _scan_to_end(segment, reader, 0, starts)
-    except FallsBackError as error:
-        raise _placed(error, segment) from error.__cause__
-
-
-def _placed(error: FallsBackError, segment: RemoteLogSegmentMetadata) -> FallsBackError:
-    """The error, with the place of the segment."""
-    partition, name = segment.topic_id_partition, f"{segment.start_offset:020d}-{segment.segment_id.id}"
-    return error.at(topic=partition.topic, partition=partition.partition, object_name=name)
-
-
-def _scan_to_end(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, position: int, starts: Sequence[int]) -> int:
-    framer = BatchFramer(position, max_batch_bytes=reader.max_batch_bytes)
-    last = segment.start_offset - 1
-    most = min(segment.start_offset + MAX_RELATIVE_OFFSET, MAX_OFFSET)
-    size_bytes = segment.known_size_bytes
-    while True:
-        start = framer.position + framer.pending_bytes
-        stop = start + reader.range_bytes
-        if size_bytes is not None:
-            stop = max(min(stop, size_bytes + 1), start + 1)  # one byte more, to see that the object ends there
-        data = reader.read_bytes(segment, start, stop)
-        framer.feed(data)
-        while (batch := framer.next_batch()) is not None:
-            header = batch.header
-            if header.base_offset <= last or header.last_offset > most:
-                raise CorruptSegment(
-                    f"batch with offsets {header.base_offset} to {header.last_offset} behind offset {last}, in a "
-                    f"segment that begins at offset {segment.start_offset}",
-                    position=batch.position,
-                    offset=header.base_offset,
-                )
-            if _hides_a_start(header, last, starts):
-                if position and last < segment.start_offset:
-                    raise CorruptSegment("the offset index leads past the start of another segment", position=position)
-                return last
-            last = header.last_offset
-        if size_bytes is not None and start + len(data) > size_bytes:
-            size_bytes = None  # the object is larger than its listed size
-        elif len(data) < stop - start:
-            framer.finish()
-            _check_size(size_bytes, start + len(data))
-            return last
-
-
-def _hides_a_start(header: BatchHeader, last: int, starts: Sequence[int]) -> bool:
-    """Whether one of `starts` lies in the gap between offset `last` and a batch, or at the batch after the gap.
-
-    The header of a compressed legacy message set has only its last offset, and so does not tell of a gap.
-    """
-    has_gap = header.magic == 2 and header.base_offset > last + 1
-    return has_gap and any(last < start <= header.base_offset for start in starts)
-
-
-def _check_size(size_bytes: int | None, end: int) -> None:
-    if size_bytes is not None and end < size_bytes:
-        raise CorruptSegment(f"the object ends at byte {end}, but was listed with {size_bytes} bytes", position=end)
-
-
-def _indexed_position(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, offset: int) -> int:
-    data = reader.read_index(segment, IndexType.OFFSET)
-    if data is None:
-        reader.read_without_index(segment, "missing")
-        return 0
-    size_bytes = segment.known_size_bytes
-    try:
-        index = OffsetIndex.parse(data, segment.start_offset, size_bytes=size_bytes)
-    except CorruptSegment:
-        _check_is_whole(segment, data)
-        reader.read_without_index(segment, "corrupt")
-        return 0
-    return 0 if index.ambiguous else index.start_position(offset)
-
-
-def _check_is_whole(segment: RemoteLogSegmentMetadata, data: memoryview) -> None:
-    """Raise CorruptSegment if the index is sound and names batches past the end of the segment."""
-    try:
-        index = OffsetIndex.parse(data, segment.start_offset)
-    except CorruptSegment:
-        return
-    if not index.ambiguous:
-        raise CorruptSegment(
-            f"the object has {segment.segment_size_in_bytes} bytes, but its offset index knows a batch at "
-            f"{index.start_position(_LAST_OFFSET)}",
-            position=segment.segment_size_in_bytes,
-        )
+    return placed(Unlocatable(text, first=segment.start_offset, hint=GAP_HINT), segment)

@@ -21,7 +21,8 @@ from remote_fetch.errors import (
 )
 from remote_fetch.locate.cluster import Topic
 from remote_fetch.locate.described_locator import DescribedLocator
-from remote_fetch.locate.listing import ListingLocator, Listings, SegmentBytes
+from remote_fetch.locate.last_offset import SegmentBytes
+from remote_fetch.locate.listing import ListingLocator, Listings
 from remote_fetch.locate.locator import KnownTimelines
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, Survey, TopicIdPartition, Uuid

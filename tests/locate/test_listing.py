@@ -6,44 +6,23 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 
-from remote_fetch.errors import CorruptSegment, SegmentNotFound, UnknownTopic, Unlocatable
-from remote_fetch.locate.listing import ListingLocator, Listings, last_offset_of
+from remote_fetch.errors import UnknownTopic, Unlocatable
+from remote_fetch.locate.listing import ListingLocator, Listings
 from remote_fetch.locate.locator import SharedLocator
 from remote_fetch.model import UNKNOWN_SIZE, IndexType, RemoteLogSegmentMetadata, Survey, TopicIdPartition, Uuid
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import SegmentOptions, encode_offset_index
 from tests.cases import each_of
+from tests.locate.bucket_reader import BucketReader
 from tests.scan.bucket import DENSE, Bucket, plain_log
 
 
-@dataclass
-class Reader:
-    """Reads a bucket. Remembers the requests, and the segments that were read without an index."""
-
-    bucket: Bucket
-    max_batch_bytes = 1 << 20
-    range_bytes: int = 1024
-    asked: list[tuple[int, int]] = field(default_factory=list)
-    without_index: list[str] = field(default_factory=list)
-
-    def read_bytes(self, segment: RemoteLogSegmentMetadata, start_position: int, end_position: int) -> memoryview:
-        self.asked.append((start_position, end_position))
-        return self.bucket.fetch_log_segment(segment, start_position, end_position)
-
-    def read_index(self, segment: RemoteLogSegmentMetadata, index_type: IndexType) -> memoryview | None:
-        data = self.bucket.fetch_index(segment, index_type)
-        return None if data is None else memoryview(data)
-
-    def read_without_index(self, segment: RemoteLogSegmentMetadata, reason: str) -> None:
-        self.without_index.append(reason)
-
-
-class Calling(Reader):
+class Calling(BucketReader):
     """Calls a function before it reads an index."""
 
     def __init__(self, bucket: Bucket) -> None:
@@ -64,8 +43,8 @@ def several_partitions(count: int) -> Bucket:
     return Bucket(segment for log in logs for segment in log.segments())
 
 
-def locator_of(bucket: Bucket) -> tuple[ListingLocator, Reader]:
-    reader = Reader(bucket)
+def locator_of(bucket: Bucket) -> tuple[ListingLocator, BucketReader]:
+    reader = BucketReader(bucket)
     return ListingLocator(Listings(bucket.list_segments), reader), reader
 
 
@@ -168,7 +147,7 @@ class TestNarrow:
             return [one for one in bucket.list_segments(partition.topic) if one.topic_id_partition == partition]
 
         listings = Listings(segments, partitions, of_partition, lambda: survey)
-        return ListingLocator(listings, Reader(bucket)), asked
+        return ListingLocator(listings, BucketReader(bucket)), asked
 
     @staticmethod
     def several(count: int = 50) -> Bucket:
@@ -234,16 +213,16 @@ class TestNarrow:
             return [one for one in bucket.list_segments("t") if one.topic_id_partition == partition]
 
         listings = Listings(bucket.list_segments, lambda topic: [*empty, *partitions], of_partition)
-        locator = ListingLocator(listings, Reader(bucket))
+        locator = ListingLocator(listings, BucketReader(bucket))
         for numbers in ((0,), (7,)):
             assert locator.partitions("t", numbers) == tuple(partitions)
-        nothing = ListingLocator(replace(listings, of_partition=lambda partition: ()), Reader(bucket))
+        nothing = ListingLocator(replace(listings, of_partition=lambda partition: ()), BucketReader(bucket))
         with pytest.raises(UnknownTopic, match="no segment of topic 't'"):
             nothing.partitions("t", (kept.partition,))
 
     def test_the_survey_describes_a_storage_without_segments(self) -> None:
         listings = Listings(lambda topic: (), survey=lambda: Survey("/tier", "it is empty"))
-        locator = ListingLocator(listings, Reader(Bucket()))
+        locator = ListingLocator(listings, BucketReader(Bucket()))
         for topic in ("t", None):
             with pytest.raises(UnknownTopic, match="in the remote storage /tier: it is empty"):
                 locator.partitions(topic)
@@ -263,7 +242,7 @@ class TestEnds:
 
     def test_an_end_that_is_listed_is_believed(self) -> None:
         bucket = Bucket(plain_log().segments())
-        reader = Reader(bucket)
+        reader = BucketReader(bucket)
         locator = ListingLocator(Listings(lambda topic: iter(bucket.metadata)), reader)
         locator.partitions("topic")
         assert spans(locator, bucket) == [(0, 19), (20, 39), (40, 59)]
@@ -313,7 +292,7 @@ class TestEnds:
         bucket = Bucket(plain_log().segments())
         bucket.write(2, b"")
         sized = [replace(s, segment_size_in_bytes=UNKNOWN_SIZE) for s in bucket.list_segments()]
-        locator = ListingLocator(Listings(lambda topic: iter(sized)), Reader(bucket))
+        locator = ListingLocator(Listings(lambda topic: iter(sized)), BucketReader(bucket))
         locator.partitions("topic")
         assert spans(locator, bucket) == [(0, 19), (20, 39)]
 
@@ -446,96 +425,3 @@ class TestBytesOfOthers:
         locator, _ = locator_of(bucket)
         (partition,) = locator.partitions("topic")
         assert [s.end_offset for s in locator.recheck(partition, 45).segments] == [19, 59, 79]
-
-
-class TestLastOffset:
-    @each_of("range_bytes", [1, 10, 103, 206, 824, 10**6])
-    @each_of("options", [SegmentOptions(), DENSE])
-    @each_of("known", [True, False])
-    def test_whatever_the_ranges(self, range_bytes: int, options: SegmentOptions, known: bool) -> None:
-        bucket = Bucket(plain_log().segments(options))
-        segment = bucket.at(1) if known else replace(bucket.at(1), segment_size_in_bytes=UNKNOWN_SIZE)
-        assert last_offset_of(segment, Reader(bucket, range_bytes)) == 39
-
-    @pytest.mark.parametrize(
-        ("data", "reasons"),
-        [
-            (None, ["missing"]),
-            (b"1234567", ["corrupt"]),
-            (b"", []),
-            (encode_offset_index([(4, 100)]), ["misleading"]),
-        ],
-    )
-    def test_without_a_usable_index(self, data: bytes | None, reasons: list[str]) -> None:
-        bucket = Bucket(plain_log().segments())
-        bucket.write_index(0, IndexType.OFFSET, data)
-        reader = Reader(bucket)
-        assert last_offset_of(bucket.at(0), reader) == 19
-        assert reader.without_index == reasons
-        assert reader.asked[-1][0] == 0
-
-    def test_an_index_with_two_readings_is_not_used(self) -> None:
-        bucket = Bucket(plain_log(segments=1, batches=4, value_bytes=10).segments())
-        # As 8-byte entries (1, 0) (2, 2) (3, 3); as 12-byte ones (1, 2) (2, 3 * 2**32 + 3).
-        bucket.write_index(0, IndexType.OFFSET, b"".join(n.to_bytes(4, "big") for n in (1, 0, 2, 2, 3, 3)))
-        reader = Reader(bucket)
-        assert last_offset_of(replace(bucket.at(0), segment_size_in_bytes=UNKNOWN_SIZE), reader) == 19
-        assert reader.asked[0][0] == 0
-
-    def test_the_size_of_the_object_tells_two_readings_apart(self) -> None:
-        log = plain_log(segments=1, batches=4)
-        bucket = Bucket(log.segments())
-        batch = len(log.batches[0].data)
-        entries = ((9, batch), (14, 2 * batch), (19, 3 * batch))  # as 12-byte ones far beyond the object
-        bucket.write_index(0, IndexType.OFFSET, b"".join(n.to_bytes(4, "big") for entry in entries for n in entry))
-        reader = Reader(bucket)
-        assert last_offset_of(bucket.at(0), reader) == 19
-        assert reader.asked == [(3 * batch, 4 * batch + 1)]
-
-    @pytest.mark.parametrize("size_bytes", [-1, 0, 1, 300, 824, 10**6])
-    def test_a_size_that_was_listed_wrong(self, size_bytes: int) -> None:
-        bucket = Bucket(plain_log().segments())
-        listed = replace(bucket.at(2), segment_size_in_bytes=size_bytes)
-        assert len(bucket.log(2)) == 824
-        if size_bytes > 824:
-            with pytest.raises(CorruptSegment, match="ends at byte 824, but was listed with 1000000 bytes"):
-                last_offset_of(listed, Reader(bucket))
-        else:
-            assert last_offset_of(listed, Reader(bucket)) == 59
-
-    def test_an_empty_object_whose_index_knows_batches(self) -> None:
-        bucket = Bucket(plain_log().segments(DENSE))
-        cut = replace(bucket.at(1), segment_size_in_bytes=0)
-        with pytest.raises(CorruptSegment, match="the object is empty, but its offset index knows a batch at 618"):
-            last_offset_of(cut, Reader(bucket))
-
-    def test_a_segment_that_is_cut(self) -> None:
-        bucket = Bucket(plain_log().segments())
-        bucket.write(1, bucket.log(1)[:-1])
-        (cut,) = [s for s in bucket.list_segments() if s.start_offset == 20]
-        with pytest.raises(CorruptSegment, match=r"end inside a batch.*topic-0, object 00000000000000000020-"):
-            last_offset_of(cut, Reader(bucket))
-
-    def test_a_segment_that_ends_before_its_index_does(self) -> None:
-        bucket = Bucket(plain_log().segments(DENSE))
-        bucket.write(1, bucket.log(1)[:412])
-        (cut,) = [s for s in bucket.list_segments() if s.start_offset == 20]
-        with pytest.raises(CorruptSegment, match=r"has 412 bytes, but its offset index knows a batch at 618"):
-            last_offset_of(cut, Reader(bucket))
-
-    @pytest.mark.parametrize("offset", [20, 34, 20 + 2**31, 0xFF << 32, -1])
-    def test_a_last_batch_with_an_impossible_offset(self, offset: int) -> None:
-        """No checksum covers it: it has to rise, and not by more than an index can count."""
-        bucket = Bucket(plain_log().segments())
-        data = bucket.log(1)
-        last_batch = len(data) - len(data) // 4
-        bucket.write(1, data[:last_batch] + offset.to_bytes(8, "big", signed=True) + data[last_batch + 8 :])
-        with pytest.raises(CorruptSegment):
-            last_offset_of(bucket.at(1), Reader(bucket))
-
-    def test_a_segment_that_is_gone(self) -> None:
-        bucket = Bucket(plain_log().segments())
-        gone = bucket.at(2)
-        bucket.drop(2)
-        with pytest.raises(SegmentNotFound, match="topic-0"):
-            last_offset_of(gone, Reader(bucket))
