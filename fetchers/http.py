@@ -2,35 +2,29 @@
 
 Rules of the file:
 
-- Bytes are used only if the answer names the requested range (206 with its Content-Range).
-- A body that breaks off is not used. One deadline bounds the answer, its headers too.
+- One deadline bounds the answer, its headers too. `_http_answer.py` reads it.
 - A redirect may not change the scheme. The configured headers go only to the configured host.
 - The query of a URL may be a signature, and is in no message.
-- A store behind the server may say by a code what it refuses: S3 and Google in XML, Azure in a header.
 - HTTP cannot list objects.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
 from fetchers._composed import ComposedFetcher
+from fetchers._http_answer import Refused, WantedRange, body_of, done_with, identity_of, size_of
 from fetchers._identity import Identities
 from fetchers._options import OPTIONS, Timeouts, options_of, timeouts_of
-from fetchers._ranges import ContentRange, total_of
 from fetchers._store import below_root
 from remote_fetch.deadline import Deadline
 from remote_fetch.errors import (
     ConfigError,
-    CorruptSegment,
     MissingExtra,
     RemoteFetchError,
     StorageDenied,
-    StorageTimeout,
     StorageUnavailable,
     Unlocatable,
 )
@@ -48,14 +42,7 @@ T = TypeVar("T")
 
 _MAX_CONNECTIONS = 64
 _MAX_REDIRECTS = 3
-_PIECE_BYTES = 256 << 10
-"""How much of a body is read before its size is checked."""
-_MAX_WHOLE_BYTES = 1 << 31
-"""Most bytes of an object that is read to its end: no segment of a broker has more. Readers always give an end."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_ERROR_BYTES = 4096
-"""The part of a refusal's body that is examined."""
-_CODE = re.compile(rb"<Code>([A-Za-z]{1,64})</Code>")
 
 
 class HttpFetcher(ComposedFetcher):
@@ -133,14 +120,6 @@ def _connections(options: dict[str, Any]) -> _Connections:
     return _Connections(manager, current)
 
 
-class _Range(NamedTuple):
-    """The bytes [start, end) that are asked for, -1 for the end of the object, and the deadline of the answer."""
-
-    start: int
-    end: int
-    deadline: Deadline
-
-
 class HttpStore:
     """As `ObjectStore`. One request for one range, and one for each redirect. `has_codes` is that of `failure_of`."""
 
@@ -173,11 +152,11 @@ class HttpStore:
 
     def size(self, name: str) -> int | None:
         """As `SizedStore.size`: by a GET of one byte, because servers answer HEAD as they like."""
-        return self._asked(self._url_of(name), name, 0, 1, _size_of)
+        return self._asked(self._url_of(name), name, 0, 1, size_of)
 
     def url_size(self, url: str) -> int | None:
         """As `SizedUrlStore.url_size`: a signature is for one method, and this one is for GET."""
-        return self._asked(url, url.partition("?")[0], 0, 1, _size_of)
+        return self._asked(url, url.partition("?")[0], 0, 1, size_of)
 
     def _url_of(self, name: str) -> str:
         path = f"{self._base.path.rstrip('/')}/{quote(below_root(name))}"
@@ -186,34 +165,34 @@ class HttpStore:
     def _get(self, url: str, name: str, start: int, end: int) -> Buffer:
         if 0 <= end <= start:
             return b""
-        return self._asked(url, name, start, end, _body_of)
+        return self._asked(url, name, start, end, body_of)
 
     def _asked(
-        self, url: str, name: str, start: int, end: int, take: Callable[[urllib3.BaseHTTPResponse, _Range], T]
+        self, url: str, name: str, start: int, end: int, take: Callable[[urllib3.BaseHTTPResponse, WantedRange], T]
     ) -> T:
         """The result of `take` for the answer to a GET of one range. Raises the errors of a fetcher."""
-        wanted = _Range(start, end, Deadline.after(self._timeouts.read_s))
+        wanted = WantedRange(start, end, Deadline.after(self._timeouts.read_s))
         self._connections.current.deadline = wanted.deadline
         try:
             response = self._answer(url, wanted)
             try:
                 if response.status in (200, 206):
-                    self._identities.check(name, _identity_of(response))
+                    self._identities.check(name, identity_of(response))
                 return take(response, wanted)
             finally:
-                _done_with(response)
+                done_with(response)
         except RemoteFetchError as error:
             error.at(object_name=name)
             raise
         except Exception as error:
             failure = failure_of(error, name, has_codes=self._has_codes)
-            if failure is None and isinstance(error, _Refused):
+            if failure is None and isinstance(error, Refused):
                 failure = StorageUnavailable(f"the server answered with {error}", object_name=name)
             if failure is None:
                 raise
             raise failure from _without_url(error)
 
-    def _answer(self, url: str, wanted: _Range) -> urllib3.BaseHTTPResponse:
+    def _answer(self, url: str, wanted: WantedRange) -> urllib3.BaseHTTPResponse:
         range_header = f"bytes={wanted.start}-{'' if wanted.end < 0 else wanted.end - 1}"
         for _ in range(_MAX_REDIRECTS + 1):
             own = self._headers if _origin(url) == _origin(urlunsplit(self._base)) else {}
@@ -229,7 +208,7 @@ class HttpStore:
             location = response.headers.get("Location")
             if response.status not in _REDIRECTS or not location:
                 return response
-            _done_with(response)
+            done_with(response)
             url = self._redirected(url, location)
         raise StorageDenied(f"the server redirects more than {_MAX_REDIRECTS} times")
 
@@ -268,21 +247,6 @@ class HttpStore:
         self._connections.manager.clear()
 
 
-def _identity_of(response: urllib3.BaseHTTPResponse) -> tuple[str | None, str | None] | None:
-    """The ETag of the object, weak ones too, and the time of its last change; None if the server tells neither."""
-    told = response.headers.get("ETag"), response.headers.get("Last-Modified")
-    return None if told == (None, None) else told
-
-
-def _done_with(response: urllib3.BaseHTTPResponse) -> None:
-    """Give the connection back if nothing is on its way any more, else close it."""
-    if response.length_remaining == 0:
-        response.drain_conn()
-    else:
-        response.close()
-    response.release_conn()
-
-
 def _origin(url: str) -> tuple[str, str]:
     parts = urlsplit(url)
     return parts.scheme.lower(), parts.netloc.lower()
@@ -296,100 +260,6 @@ def _no_listing() -> Unlocatable:
     )
 
 
-class _Refused(Exception):
-    """An answer that is no data, by its status, and by the store's code if it has one."""
-
-    def __init__(self, response: urllib3.BaseHTTPResponse) -> None:
-        super().__init__(f"status {response.status}")
-        self.status = response.status
-        self.error_code = _code_of(response)
-
-
-def _code_of(response: urllib3.BaseHTTPResponse) -> str | None:
-    code = response.headers.get("x-ms-error-code")
-    if code is not None:
-        return code
-    text = b""
-    with suppress(Exception):  # a body that does not come says nothing
-        text = response.read(_ERROR_BYTES)
-    found = _CODE.search(text)
-    return None if found is None else found[1].decode()
-
-
 def _without_url(error: Exception) -> Exception:
     """An error as a cause: urllib3 puts the whole URL in its messages."""
-    return error if isinstance(error, _Refused) else ConnectionError(type(error).__name__)
-
-
-def _body_of(response: urllib3.BaseHTTPResponse, wanted: _Range) -> Buffer:
-    if response.status == 206:
-        return _part_of(response, wanted)
-    if response.status == 416:
-        _check_end(response, wanted)
-        return b""
-    if response.status != 200:
-        raise _Refused(response)
-    if wanted.start > 0 or wanted.end >= 0:
-        raise _wrong_range("the server sent the whole object for a range")
-    return _read(response, None, wanted.deadline)
-
-
-def _part_of(response: urllib3.BaseHTTPResponse, wanted: _Range) -> Buffer:
-    """The body of an answer 206, which has to name the wanted range."""
-    answered = ContentRange.parse(response.headers.get("Content-Range"))
-    if answered is None:
-        raise _wrong_range("the server does not say which range it sent")
-    if answered.is_end(wanted.start):
-        return b""
-    first, last, total = answered
-    is_whole = last + 1 == wanted.end or (total is not None and last + 1 == total)
-    if first != wanted.start or last < first or (0 <= wanted.end <= last) or not is_whole:
-        raise _wrong_range(f"the server sent bytes {first} to {last} for the range from {wanted.start}")
-    size_bytes = last + 1 - first
-    if wanted.end < 0 and size_bytes > _MAX_WHOLE_BYTES:
-        raise _too_large()
-    return _read(response, size_bytes, wanted.deadline)
-
-
-def _check_end(response: urllib3.BaseHTTPResponse, wanted: _Range) -> None:
-    """Raise StorageUnavailable if an answer 416 tells that the object does not end before the wanted range."""
-    size_bytes = total_of(response.headers.get("Content-Range"))
-    if size_bytes is not None and size_bytes > wanted.start:
-        raise _wrong_range(f"the server refuses the range from {wanted.start} of {size_bytes} bytes")
-
-
-def _size_of(response: urllib3.BaseHTTPResponse, wanted: _Range) -> int | None:
-    """The size of the object that the answer has a byte of; None if the server does not tell it."""
-    if response.status not in (200, 206, 416):
-        raise _Refused(response)
-    if response.status == 200:
-        length = response.headers.get("Content-Length", "")
-        return int(length) if re.fullmatch(r"[0-9]{1,19}", length) else None
-    return total_of(response.headers.get("Content-Range"))
-
-
-def _wrong_range(text: str) -> StorageUnavailable:
-    return StorageUnavailable(text, hint="The server, or what stands before it, has to support range requests")
-
-
-def _too_large() -> CorruptSegment:
-    return CorruptSegment(f"an object of more than {_MAX_WHOLE_BYTES} bytes was to be read whole")
-
-
-def _read(response: urllib3.BaseHTTPResponse, size_bytes: int | None, deadline: Deadline) -> Buffer:
-    """The whole body, of `size_bytes` where that is known. Memory is taken for what has arrived."""
-    body = bytearray()
-    while True:
-        if deadline.is_over:
-            raise StorageTimeout("the body did not arrive in time")
-        piece = response.read(_PIECE_BYTES)
-        body += piece
-        if size_bytes is None and len(body) > _MAX_WHOLE_BYTES:
-            raise _too_large()
-        if size_bytes is not None and len(body) > size_bytes:
-            raise _wrong_range(f"the server sent more than the {size_bytes} bytes that it announced")
-        if not piece:
-            break
-    if size_bytes is not None and len(body) < size_bytes:
-        raise StorageUnavailable(f"the body broke off after {len(body)} of {size_bytes} bytes")
-    return body
+    return error if isinstance(error, Refused) else ConnectionError(type(error).__name__)

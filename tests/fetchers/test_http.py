@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from fetchers import http
+from fetchers import _http_answer
 from fetchers.http import HttpFetcher
 from remote_fetch.errors import (
     ConfigError,
@@ -88,9 +88,9 @@ def test_an_object_that_is_read_to_its_end_has_a_bound(
 ) -> None:
     server.plan = lambda asked: None if kind is None else Fault(kind)
     fetcher = opened(server)
-    monkeypatch.setattr(http, "_MAX_WHOLE_BYTES", len(SEGMENT.log))
+    monkeypatch.setattr(_http_answer, "_MAX_WHOLE_BYTES", len(SEGMENT.log))
     assert bytes(fetcher.fetch_log_segment(METADATA, 0)) == SEGMENT.log
-    monkeypatch.setattr(http, "_MAX_WHOLE_BYTES", len(SEGMENT.log) - 1)
+    monkeypatch.setattr(_http_answer, "_MAX_WHOLE_BYTES", len(SEGMENT.log) - 1)
     with pytest.raises(CorruptSegment, match="was to be read whole"):
         fetcher.fetch_log_segment(METADATA, 0)
     if kind is None:

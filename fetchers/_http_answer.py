@@ -1,0 +1,153 @@
+"""An answer of an HTTP server to a request for one range: its bytes, the size of the object, or a refusal.
+
+Rules of the file:
+
+- Bytes are used only if the answer names the requested range (206 with its Content-Range).
+- A body that breaks off is not used.
+- A store behind the server may say by a code what it refuses: S3 and Google in XML, Azure in a header.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from fetchers._ranges import ContentRange, total_of
+from remote_fetch.deadline import Deadline
+from remote_fetch.errors import CorruptSegment, StorageTimeout, StorageUnavailable
+from remote_fetch.model import Buffer
+
+if TYPE_CHECKING:
+    import urllib3
+
+__all__ = ["Refused", "WantedRange", "body_of", "done_with", "identity_of", "size_of"]
+
+_PIECE_BYTES = 256 << 10
+"""How much of a body is read before its size is checked."""
+_MAX_WHOLE_BYTES = 1 << 31
+"""Most bytes of an object that is read to its end: no segment of a broker has more. Readers always give an end."""
+_ERROR_BYTES = 4096
+"""The part of a refusal's body that is examined."""
+_CODE = re.compile(rb"<Code>([A-Za-z]{1,64})</Code>")
+
+
+class WantedRange(NamedTuple):
+    """The bytes [start, end) that are asked for, -1 for the end of the object, and the deadline of the answer."""
+
+    start: int
+    end: int
+    deadline: Deadline
+
+
+class Refused(Exception):
+    """An answer that is no data, by its status, and by the store's code if it has one."""
+
+    def __init__(self, response: urllib3.BaseHTTPResponse) -> None:
+        super().__init__(f"status {response.status}")
+        self.status = response.status
+        self.error_code = _code_of(response)
+
+
+def body_of(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> Buffer:
+    """The bytes of the wanted range that the answer has, none past the end of the object.
+
+    Raises StorageUnavailable, StorageTimeout, CorruptSegment, Refused, and the exceptions of urllib3.
+    """
+    if response.status == 206:
+        return _part_of(response, wanted)
+    if response.status == 416:
+        _check_end(response, wanted)
+        return b""
+    if response.status != 200:
+        raise Refused(response)
+    if wanted.start > 0 or wanted.end >= 0:
+        raise _wrong_range("the server sent the whole object for a range")
+    return _read(response, None, wanted.deadline)
+
+
+def size_of(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> int | None:
+    """The size of the object that the answer has a byte of; None if the server does not tell it. Raises Refused."""
+    if response.status not in (200, 206, 416):
+        raise Refused(response)
+    if response.status == 200:
+        length = response.headers.get("Content-Length", "")
+        return int(length) if re.fullmatch(r"[0-9]{1,19}", length) else None
+    return total_of(response.headers.get("Content-Range"))
+
+
+def identity_of(response: urllib3.BaseHTTPResponse) -> tuple[str | None, str | None] | None:
+    """The ETag of the object, weak ones too, and the time of its last change; None if the server tells neither."""
+    told = response.headers.get("ETag"), response.headers.get("Last-Modified")
+    return None if told == (None, None) else told
+
+
+def done_with(response: urllib3.BaseHTTPResponse) -> None:
+    """Give the connection back if nothing is on its way any more, else close it."""
+    if response.length_remaining == 0:
+        response.drain_conn()
+    else:
+        response.close()
+    response.release_conn()
+
+
+def _part_of(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> Buffer:
+    """The body of an answer 206, which has to name the wanted range."""
+    answered = ContentRange.parse(response.headers.get("Content-Range"))
+    if answered is None:
+        raise _wrong_range("the server does not say which range it sent")
+    if answered.is_end(wanted.start):
+        return b""
+    first, last, total = answered
+    is_whole = last + 1 == wanted.end or (total is not None and last + 1 == total)
+    if first != wanted.start or last < first or (0 <= wanted.end <= last) or not is_whole:
+        raise _wrong_range(f"the server sent bytes {first} to {last} for the range from {wanted.start}")
+    size_bytes = last + 1 - first
+    if wanted.end < 0 and size_bytes > _MAX_WHOLE_BYTES:
+        raise _too_large()
+    return _read(response, size_bytes, wanted.deadline)
+
+
+def _check_end(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> None:
+    """Raise StorageUnavailable if an answer 416 tells that the object does not end before the wanted range."""
+    size_bytes = total_of(response.headers.get("Content-Range"))
+    if size_bytes is not None and size_bytes > wanted.start:
+        raise _wrong_range(f"the server refuses the range from {wanted.start} of {size_bytes} bytes")
+
+
+def _read(response: urllib3.BaseHTTPResponse, size_bytes: int | None, deadline: Deadline) -> Buffer:
+    """The whole body, of `size_bytes` where that is known. Memory is taken for what has arrived."""
+    body = bytearray()
+    while True:
+        if deadline.is_over:
+            raise StorageTimeout("the body did not arrive in time")
+        piece = response.read(_PIECE_BYTES)
+        body += piece
+        if size_bytes is None and len(body) > _MAX_WHOLE_BYTES:
+            raise _too_large()
+        if size_bytes is not None and len(body) > size_bytes:
+            raise _wrong_range(f"the server sent more than the {size_bytes} bytes that it announced")
+        if not piece:
+            break
+    if size_bytes is not None and len(body) < size_bytes:
+        raise StorageUnavailable(f"the body broke off after {len(body)} of {size_bytes} bytes")
+    return body
+
+
+def _code_of(response: urllib3.BaseHTTPResponse) -> str | None:
+    code = response.headers.get("x-ms-error-code")
+    if code is not None:
+        return code
+    text = b""
+    with suppress(Exception):  # a body that does not come says nothing
+        text = response.read(_ERROR_BYTES)
+    found = _CODE.search(text)
+    return None if found is None else found[1].decode()
+
+
+def _wrong_range(text: str) -> StorageUnavailable:
+    return StorageUnavailable(text, hint="The server, or what stands before it, has to support range requests")
+
+
+def _too_large() -> CorruptSegment:
+    return CorruptSegment(f"an object of more than {_MAX_WHOLE_BYTES} bytes was to be read whole")
