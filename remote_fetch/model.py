@@ -116,8 +116,13 @@ class TopicIdPartition:
             raise ValueError(f"topic {topic!r} with partition {partition}: partitions are 0 to 2147483647")
         return cls(topic_id, topic, partition)
 
+    @property
+    def topic_partition(self) -> str:
+        """TOPIC-PARTITION, the name of the partition for people. Another topic id may have the same one."""
+        return f"{self.topic}-{self.partition}"
+
     def __str__(self) -> str:
-        return f"{self.topic_id}:{self.topic}-{self.partition}"
+        return f"{self.topic_id}:{self.topic_partition}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -176,6 +181,11 @@ class RemoteLogSegmentMetadata:
     def topic_id_partition(self) -> TopicIdPartition:
         """The partition the segment belongs to."""
         return self.segment_id.topic_id_partition
+
+    @property
+    def object_stem(self) -> str:
+        """START_OFFSET-ID, with 20 digits: the segment's name for people, and a part of its objects' names."""
+        return f"{self.start_offset:020d}-{self.segment_id.id}"
 
     @property
     def size_known(self) -> bool:

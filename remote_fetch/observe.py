@@ -189,7 +189,7 @@ class ReadEnds:
     @property
     def place(self) -> str:
         """TOPIC-PARTITION."""
-        return f"{self.partition.topic}-{self.partition.partition}"
+        return self.partition.topic_partition
 
     def __str__(self) -> str:
         place = f"{self.place} is read up to offset {self.stop_offset} (exclusive)"

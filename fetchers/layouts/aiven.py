@@ -360,7 +360,7 @@ def _other_prefix(prefix: str) -> ConfigError:
 def _main_of(metadata: RemoteLogSegmentMetadata) -> str:
     partition = metadata.topic_id_partition
     folder = f"{partition.topic}-{partition.topic_id}/{partition.partition}"
-    return f"{folder}/{metadata.start_offset:020d}-{metadata.segment_id.id}"
+    return f"{folder}/{metadata.object_stem}"
 
 
 def _stored(store: ObjectStore, opened: _Opened, wanted: ByteRange) -> memoryview:

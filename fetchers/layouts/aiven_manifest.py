@@ -59,8 +59,8 @@ MAX_CHUNKS = 1 << 20
 
 _MAX_SEGMENT_BYTES = 1 << 48
 """Far more than the 2 GiB of today's brokers (KIP-1333), and few enough for exact arithmetic with any chunk size."""
-_INT32 = 2**31 - 1
-_INT64 = 2**63 - 1
+_MAX_INT32 = 2**31 - 1
+_MAX_INT64 = 2**63 - 1
 _INDEXES = MappingProxyType(
     {
         "offset": IndexType.OFFSET,
@@ -157,7 +157,7 @@ def _object(parent: Mapping[str, Any], name: str) -> dict[str, Any]:
     return value
 
 
-def _number(parent: Mapping[str, Any], name: str, *, least: int = 0, most: int = _INT32) -> int:
+def _number(parent: Mapping[str, Any], name: str, *, least: int = 0, most: int = _MAX_INT32) -> int:
     value = parent.get(name)
     if type(value) is not int or not least <= value <= most:
         raise CorruptSegment(f"the manifest's {name} is no number between {least} and {most}")
@@ -278,18 +278,18 @@ def _described(
         partition = TopicIdPartition.parsed(
             Uuid.parse(_text(place, "topicId")), _text(named, "topic"), _number(named, "partition")
         )
-        start_offset = _number(found, "startOffset", most=_INT64)
+        start_offset = _number(found, "startOffset", most=_MAX_INT64)
         epochs = _object(found, "segmentLeaderEpochs")
         return RemoteLogSegmentMetadata(
             segment_id=RemoteLogSegmentId(partition, Uuid.parse(_text(segment_id, "id"))),
             start_offset=start_offset,
             end_offset=_number(found, "endOffset", least=start_offset, most=MAX_OFFSET),
             segment_size_in_bytes=chunks.segment_bytes,
-            max_timestamp_ms=_number(found, "maxTimestampMs", least=-1, most=_INT64),
-            event_timestamp_ms=_number(found, "eventTimestampMs", least=-1, most=_INT64),
+            max_timestamp_ms=_number(found, "maxTimestampMs", least=-1, most=_MAX_INT64),
+            event_timestamp_ms=_number(found, "eventTimestampMs", least=-1, most=_MAX_INT64),
             broker_id=_number(found, "brokerId"),
             segment_leader_epochs=tuple(
-                sorted(LeaderEpoch(_epoch(name), _number(epochs, name, most=_INT64)) for name in epochs)
+                sorted(LeaderEpoch(_epoch(name), _number(epochs, name, most=_MAX_INT64)) for name in epochs)
             ),
             txn_index_empty=indexes[IndexType.TRANSACTION] is None,
         )

@@ -207,7 +207,7 @@ def _tree_of(folders: Iterable[str]) -> str | None:
 
 def _name(metadata: RemoteLogSegmentMetadata, suffix: str) -> str:
     """The name of one file of a segment, below the tree."""
-    return f"{_folder(metadata.topic_id_partition)}/{metadata.start_offset:020d}-{metadata.segment_id.id}{suffix}"
+    return f"{_folder(metadata.topic_id_partition)}/{metadata.object_stem}{suffix}"
 
 
 def _folder(partition: TopicIdPartition) -> str:

@@ -262,7 +262,7 @@ class Doctor:
             text = "the brokers show records of aborted transactions, which the store's reader leaves out (KAFKA-17801)"
             return Check("sample", State.FAILED, text, "Upgrade the brokers to Kafka 3.9.1 or later")
         (first, *_) = (verdict for verdict in gain.verdicts if verdict.findings)
-        place = f"{first.partition.topic}-{first.partition.partition}"
+        place = first.partition.topic_partition
         text = f"store and brokers differ in {place}: {first.findings[0].text or first.findings[0].difference}"
         return Check("sample", State.FAILED, text, f"See all with: remote-fetch verify -t {self.topic}")
 

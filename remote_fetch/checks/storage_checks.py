@@ -136,7 +136,7 @@ def located(session: Session, topic: str | None) -> tuple[str, RemoteLogSegmentM
 
 def _place(segment: RemoteLogSegmentMetadata) -> str:
     partition = segment.topic_id_partition
-    return f"{partition.topic}-{partition.partition}, offset {segment.start_offset}"
+    return f"{partition.topic_partition}, offset {segment.start_offset}"
 
 
 def segment_checks(session: Session, segment: RemoteLogSegmentMetadata | None) -> Iterator[Check]:

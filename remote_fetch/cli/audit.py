@@ -128,7 +128,7 @@ def _place(finding: Finding) -> str:
         return "-"
     partition = finding.segment_id.topic_id_partition
     start = f"{finding.start_offset:020d}-" if finding.start_offset >= 0 else ""
-    return f"{partition.topic}-{partition.partition} {start}{finding.segment_id.id}"
+    return f"{partition.topic_partition} {start}{finding.segment_id.id}"
 
 
 def _finding_line(finding: Finding, paint: Paint) -> str:

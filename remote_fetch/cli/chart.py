@@ -86,7 +86,7 @@ def _lane(
         title = f"offsets {segment.start_offset} to {segment.end_offset}, {human_bytes(size_bytes)}"
         pieces.append(Piece(min(start, stop), max(stop, start), size_bytes, is_read, title))
         start = max(start, stop)
-    return Lane(f"{place.topic}-{place.partition}", pieces)
+    return Lane(place.topic_partition, pieces)
 
 
 def text_chart(chart: Chart, columns: int, *, unicode: bool = True) -> list[str]:

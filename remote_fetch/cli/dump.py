@@ -26,7 +26,6 @@ from remote_fetch.hosts import shown_url
 from remote_fetch.model import OBJECT_KINDS, IndexType, IsolationLevel, RemoteLogSegmentMetadata, TopicIdPartition
 from remote_fetch.prepare.arguments import choose_partitions
 from remote_fetch.prepare.segment_bytes import index_bytes, object_segment, segment_bytes
-from remote_fetch.prepare.segment_files import object_of
 from remote_fetch.session.session import Session
 
 __all__ = ["add_parser"]
@@ -217,7 +216,7 @@ def _dump_named(arguments: argparse.Namespace, lines: Lines) -> bool:
         log_dump = _log_dump(arguments, lines, session)
         for segment in _segments(session, arguments.topic, arguments.partition, arguments.offsets):
             for kind in arguments.kinds or OBJECT_KINDS:
-                file = f"{object_of(segment)}{_OWN_SUFFIXES[kind]}"
+                file = f"{segment.object_stem}{_OWN_SUFFIXES[kind]}"
                 if kind == _LOG:
                     is_sound &= _dump_segment(session, log_dump, file, segment)
                 elif (data := index_bytes(session.storage, segment, IndexType(kind))) is not None:

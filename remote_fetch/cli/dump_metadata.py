@@ -16,7 +16,7 @@ from remote_fetch.formats.metadata_records import (
     SegmentUpdateRecord,
     parse_metadata_record,
 )
-from remote_fetch.model import LeaderEpoch, RemoteLogSegmentId, TopicIdPartition
+from remote_fetch.model import LeaderEpoch, RemoteLogSegmentId
 
 __all__ = ["metadata_text"]
 
@@ -51,7 +51,7 @@ def _printed(record: MetadataRecord) -> str:
             )
         case PartitionDeleteRecord():
             return (
-                f"RemotePartitionDeleteMetadata{{topicPartition={_partition(record.topic_id_partition)}, "
+                f"RemotePartitionDeleteMetadata{{topicPartition={record.topic_id_partition}, "
                 f"state={record.state.name}, eventTimestampMs={record.event_timestamp_ms}, "
                 f"brokerId={record.broker_id}}}"
             )
@@ -66,12 +66,8 @@ def _printed(record: MetadataRecord) -> str:
             )
 
 
-def _partition(partition: TopicIdPartition) -> str:
-    return f"{partition.topic_id}:{partition.topic}-{partition.partition}"
-
-
 def _segment_id(segment_id: RemoteLogSegmentId) -> str:
-    return f"RemoteLogSegmentId{{topicIdPartition={_partition(segment_id.topic_id_partition)}, id={segment_id.id}}}"
+    return f"RemoteLogSegmentId{{topicIdPartition={segment_id.topic_id_partition}, id={segment_id.id}}}"
 
 
 def _epochs(epochs: tuple[LeaderEpoch, ...]) -> str:

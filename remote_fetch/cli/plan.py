@@ -118,7 +118,7 @@ def print_plan(
     """Print the plans, with their steps, and their total cost, with `prices` in money too."""
     for plan in plans:
         partition = plan.opened.partition
-        print(f"{partition.topic}-{partition.partition}: {_cost(estimate([plan.steps], range_bytes, stored_size))}")
+        print(f"{partition.topic_partition}: {_cost(estimate([plan.steps], range_bytes, stored_size))}")
         for step in plan.steps if shows_steps else ():
             print(f"  {step}")
     total = estimate([[step for plan in plans for step in plan.steps]], range_bytes, stored_size)

@@ -149,7 +149,7 @@ def _print_dry(restore: Restore, target: Target, progress: Progress, *, as_json:
             print(json.dumps({**fields, "offsets": offsets, "size_bytes": size_bytes, "segments": len(plan.steps)}))
             continue
         print(
-            f"{partition.topic}-{partition.partition} to {target.topic}-{partition.partition}: "
+            f"{partition.topic_partition} to {target.topic}-{partition.partition}: "
             f"{counted(offsets, 'offset')}, {human_bytes(size_bytes)} of {counted(len(plan.steps), 'segment')}"
         )
 

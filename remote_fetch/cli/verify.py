@@ -143,7 +143,7 @@ def _sampled(progress: Progress, choices: Iterable[Choice]) -> Callable[[], None
 
 
 def _lines(verdict: PartitionVerdict, paint: Paint) -> Iterator[str]:
-    place = f"{verdict.partition.topic}-{verdict.partition.partition}"
+    place = verdict.partition.topic_partition
     left = ", ".join(f"{count} {reason}" for reason, count in sorted(verdict.left_out.items()))
     outcome = counted(verdict.steps, "segment")
     if verdict.findings:
@@ -178,7 +178,7 @@ def _finding_lines(place: str, finding: Finding, paint: Paint) -> Iterator[str]:
 def _place(finding: Finding) -> str:
     step = finding.step
     if isinstance(step, SegmentSlice):
-        return f"segment {step.segment.start_offset:020d}-{step.segment.segment_id.id}"
+        return f"segment {step.segment.object_stem}"
     offsets = f"offsets {step.first_offset} to {step.last_offset}"
     return f"a hole of the tier, {offsets}" if step.reason == Reason.HOLE else offsets
 

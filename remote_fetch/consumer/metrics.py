@@ -101,7 +101,7 @@ class Metrics:
                     scope.errors[event.reason] += 1
 
     def _scopes_of(self, partition: TopicIdPartition) -> tuple[_Scope, _Scope]:
-        name = f"{partition.topic}-{partition.partition}"
+        name = partition.topic_partition
         return self._scopes[_ALL], self._scopes.setdefault(name, _Scope())
 
     def count_broker_records(self, records: int, size_bytes: int) -> None:

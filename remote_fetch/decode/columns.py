@@ -33,7 +33,7 @@ COLUMNS: tuple[str, ...] = tuple(_TYPES)
 DEFAULT_COLUMNS: tuple[str, ...] = COLUMNS[:8]
 """The columns of Spark's Kafka source, in its order, headers included."""
 
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
 
 
 def wanted_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
@@ -66,9 +66,9 @@ def microseconds(timestamp_ms: int) -> int:
     Some producers send nanoseconds for milliseconds. If the microseconds do not fit into 64 bits, the value is the
     nearest number, 2**63 - 1 or -2**63. Neither is a multiple of 1000, so no timestamp that fits equals one of them.
     """
-    return min(max(timestamp_ms * 1000, _INT64_MIN), _INT64_MAX)
+    return min(max(timestamp_ms * 1000, _MIN_INT64), _MAX_INT64)
 
 
 def is_saturated(timestamp_ms: int) -> bool:
     """Whether `microseconds` gives the nearest number for a record of that time."""
-    return not _INT64_MIN <= timestamp_ms * 1000 <= _INT64_MAX
+    return not _MIN_INT64 <= timestamp_ms * 1000 <= _MAX_INT64

@@ -23,7 +23,7 @@ __all__ = ["Box", "Filter"]
 
 _PARTS = 4
 """Into how many parts a search divides a range. Fewer boxes are asked for in all than with more parts."""
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
 _TIME = pa.timestamp("us", "UTC")
 
 
@@ -33,9 +33,9 @@ class Box:
 
     partition: int | None = None
     first_offset: int = 0
-    last_offset: int = _INT64_MAX
-    first_us: int = _INT64_MIN
-    last_us: int = _INT64_MAX
+    last_offset: int = _MAX_INT64
+    first_us: int = _MIN_INT64
+    last_us: int = _MAX_INT64
 
     @property
     def guarantee(self) -> Any:
@@ -44,9 +44,9 @@ class Box:
         known &= pc.field("offset") <= pa.scalar(self.last_offset, pa.int64())
         if self.partition is not None:
             known &= pc.field("partition") == pa.scalar(self.partition, pa.int32())
-        if self.first_us > _INT64_MIN:
+        if self.first_us > _MIN_INT64:
             known &= pc.field("timestamp") >= pa.scalar(self.first_us, _TIME)
-        if self.last_us < _INT64_MAX:
+        if self.last_us < _MAX_INT64:
             known &= pc.field("timestamp") <= pa.scalar(self.last_us, _TIME)
         return known
 
@@ -81,7 +81,7 @@ class Filter:
     def times_us(self, box: Box) -> tuple[int, int] | None:
         """The earliest and the latest time at which a row of the box may match. None: no row does."""
         return self._edges(
-            lambda low, high: Box(box.partition, box.first_offset, box.last_offset, low, high), _INT64_MIN, _INT64_MAX
+            lambda low, high: Box(box.partition, box.first_offset, box.last_offset, low, high), _MIN_INT64, _MAX_INT64
         )
 
     def _edges(self, box: Callable[[int, int], Box], first: int, last: int) -> tuple[int, int] | None:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TopicScan", "scan_topic"]
 
-_INT64_MAX = 2**63 - 1
+_MAX_INT64 = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,7 @@ class _Plans:
         if earliest_us > 0:
             found = self._planner.first_offset_at(opened, earliest_us // 1000)
             first = stop if found is None else min(max(first, found), stop)
-        if self._scan.timestamps_ascend and latest_us < _INT64_MAX:
+        if self._scan.timestamps_ascend and latest_us < _MAX_INT64:
             found = self._planner.first_offset_at(opened, latest_us // 1000 + 1)
             stop = stop if found is None else max(min(stop, found), first)
         return first, stop
@@ -257,5 +257,5 @@ class _Plans:
 
 def _box(number: int, step: PlanStep) -> Box:
     latest_ms = step.segment.max_timestamp_ms if isinstance(step, SegmentSlice) else -1
-    last_us = latest_ms * 1000 + 999 if 0 <= latest_ms < _INT64_MAX // 1000 else _INT64_MAX
+    last_us = latest_ms * 1000 + 999 if 0 <= latest_ms < _MAX_INT64 // 1000 else _MAX_INT64
     return Box(number, step.first_offset, step.last_offset, last_us=last_us)

@@ -20,8 +20,8 @@ from remote_fetch.model import Buffer, LeaderEpoch
 
 __all__ = ["ProducerState", "parse_leader_epoch_checkpoint", "parse_producer_snapshot"]
 
-_MAX_EPOCH = 2**31 - 1
-_MAX_OFFSET = 2**63 - 1
+_MAX_INT32 = 2**31 - 1
+_MAX_INT64 = 2**63 - 1
 _MAX_DIGITS = 19
 _CHECKPOINT_VERSION = 0
 
@@ -43,12 +43,12 @@ def parse_leader_epoch_checkpoint(data: Buffer) -> tuple[LeaderEpoch, ...]:
         lines.pop()
     if not lines:
         return ()
-    version = _number(lines[0], 1, _MAX_EPOCH)
+    version = _number(lines[0], 1, _MAX_INT32)
     if version != _CHECKPOINT_VERSION:
         raise UnsupportedFormat(f"leader-epoch checkpoint of version {version}; version 0 is known")
     if len(lines) == 1:
         raise CorruptSegment("leader-epoch checkpoint without a number of entries")
-    count = _number(lines[1], 2, _MAX_EPOCH)
+    count = _number(lines[1], 2, _MAX_INT32)
     if count != len(lines) - 2:
         raise CorruptSegment(f"leader-epoch checkpoint announces {count} entries and has {len(lines) - 2}")
     entries: list[LeaderEpoch] = []
@@ -56,7 +56,7 @@ def parse_leader_epoch_checkpoint(data: Buffer) -> tuple[LeaderEpoch, ...]:
         fields = line.split()
         if len(fields) != 2:
             raise CorruptSegment(f"leader-epoch checkpoint, line {line_number}: two numbers expected")
-        entry = LeaderEpoch(_number(fields[0], line_number, _MAX_EPOCH), _number(fields[1], line_number, _MAX_OFFSET))
+        entry = LeaderEpoch(_number(fields[0], line_number, _MAX_INT32), _number(fields[1], line_number, _MAX_INT64))
         if entries and (entry.epoch <= entries[-1].epoch or entry.start_offset < entries[-1].start_offset):
             raise CorruptSegment(f"leader-epoch checkpoint, line {line_number}: {entry} follows {entries[-1]}")
         entries.append(entry)

@@ -71,8 +71,8 @@ def last_offset_of(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, star
 
 def placed(error: FallsBackError, segment: RemoteLogSegmentMetadata) -> FallsBackError:
     """The error, with the place of the segment."""
-    partition, name = segment.topic_id_partition, f"{segment.start_offset:020d}-{segment.segment_id.id}"
-    return error.at(topic=partition.topic, partition=partition.partition, object_name=name)
+    partition = segment.topic_id_partition
+    return error.at(topic=partition.topic, partition=partition.partition, object_name=segment.object_stem)
 
 
 def _scan_to_end(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, position: int, starts: Sequence[int]) -> int:

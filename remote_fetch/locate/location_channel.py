@@ -212,7 +212,7 @@ class _NetConnection(Connection):
             client.poll(timeout_ms=self._timeout_ms, future=cluster.request_update() if refresh else added)
         node = cluster.leader_for_partition(name)
         if node is None or node == -1:
-            raise self._kafka.errors.NodeNotReadyError(f"{partition.topic}-{partition.partition} has no leader")
+            raise self._kafka.errors.NodeNotReadyError(f"{partition.topic_partition} has no leader")
         return node
 
 

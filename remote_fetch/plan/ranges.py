@@ -90,8 +90,8 @@ class SegmentSlice:
 
     def __str__(self) -> str:
         end = "end" if self.end_position < 0 else str(self.end_position)
-        segment = f"{self.segment.start_offset:020d}-{self.segment.segment_id.id}"
-        return f"offsets {self.first_offset}..{self.last_offset} from {segment} bytes {self.start_position}..{end}"
+        offsets = f"offsets {self.first_offset}..{self.last_offset}"
+        return f"{offsets} from {self.segment.object_stem} bytes {self.start_position}..{end}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from remote_fetch.prepare.batch_walk import batches_of, first_sound
 from remote_fetch.prepare.order import check_order
 from remote_fetch.prepare.parallel import all_at_once
 from remote_fetch.prepare.positions import count_tie, narrow_by, read_offset_index
-from remote_fetch.prepare.segment_files import object_of
 from remote_fetch.session.storage import Storage
 
 __all__ = ["settle_cut"]
@@ -47,7 +46,7 @@ def settle_cut(storage: Storage, piece: SegmentSlice) -> SegmentSlice | None:
     except RemoteFetchError as error:
         partition = segment.topic_id_partition
         raise error.at(
-            topic=partition.topic, partition=partition.partition, object_name=object_of(segment)
+            topic=partition.topic, partition=partition.partition, object_name=segment.object_stem
         ) from error.__cause__
 
 

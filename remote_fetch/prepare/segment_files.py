@@ -20,14 +20,9 @@ from remote_fetch.observe import RangeReread
 from remote_fetch.plan.visibility import closes_before, remote_stable_offset
 from remote_fetch.session.storage import Storage
 
-__all__ = ["ProducerSnapshots", "damaged_file", "object_of", "parsed", "read_parsed"]
+__all__ = ["ProducerSnapshots", "damaged_file", "parsed", "read_parsed"]
 
 T = TypeVar("T")
-
-
-def object_of(segment: RemoteLogSegmentMetadata) -> str:
-    """The name of a segment in messages: the stem that its objects share in most layouts."""
-    return f"{segment.start_offset:020d}-{segment.segment_id.id}"
 
 
 def damaged_file(segment: RemoteLogSegmentMetadata, index_type: IndexType, text: str) -> CorruptSegment:
@@ -39,7 +34,7 @@ def damaged_file(segment: RemoteLogSegmentMetadata, index_type: IndexType, text:
 
 
 def _file_of(segment: RemoteLogSegmentMetadata, index_type: IndexType) -> str:
-    return f"{object_of(segment)} ({index_type} index)"
+    return f"{segment.object_stem} ({index_type} index)"
 
 
 def read_parsed(
@@ -133,7 +128,7 @@ def _producers_after(segment: RemoteLogSegmentMetadata, data: Buffer) -> tuple[P
 def _without_snapshot(storage: Storage, segment: RemoteLogSegmentMetadata) -> RemoteFetchError:
     """The error for a lost snapshot. It differs if the segment is lost too."""
     place = segment.topic_id_partition
-    where = {"topic": place.topic, "partition": place.partition, "object_name": object_of(segment)}
+    where = {"topic": place.topic, "partition": place.partition, "object_name": segment.object_stem}
     try:
         storage.reader.read(RangeRequest(segment, 0, 1))
     except RemoteFetchError as error:

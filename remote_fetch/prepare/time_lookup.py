@@ -34,7 +34,6 @@ from remote_fetch.prepare.batch_walk import batches_of, first_sound
 from remote_fetch.prepare.order import check_order
 from remote_fetch.prepare.positions import narrow_slice
 from remote_fetch.prepare.refusals import refuse_broker_ranges
-from remote_fetch.prepare.segment_files import object_of
 from remote_fetch.prepare.view import OpenPartition
 from remote_fetch.session.brokers import Brokers
 from remote_fetch.session.fallback import FallbackRule
@@ -147,7 +146,7 @@ class TimeLookup:
         except RemoteFetchError as error:
             partition = segment.topic_id_partition
             raise error.at(
-                topic=partition.topic, partition=partition.partition, object_name=object_of(segment)
+                topic=partition.topic, partition=partition.partition, object_name=segment.object_stem
             ) from error.__cause__
 
     def _search(self, piece: SegmentSlice, timestamp_ms: int, likely_end: int) -> int | None:
@@ -187,7 +186,7 @@ class TimeLookup:
             partition = piece.partition
             self._storage.observe(
                 Notice(
-                    f"{partition.topic}-{partition.partition}: the first record at or after the given time is the "
+                    f"{partition.topic_partition}: the first record at or after the given time is the "
                     f"transaction marker at offset {marker}, which has the broker's clock; records after it are older"
                 )
             )

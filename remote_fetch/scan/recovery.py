@@ -33,7 +33,6 @@ from remote_fetch.prepare.positions import narrow_edges
 from remote_fetch.prepare.refusals import no_other_copy
 from remote_fetch.prepare.relocation import relocated
 from remote_fetch.prepare.segment_ends import EndsTooSoon, Gap, SizeTooSmall, offset_at_start
-from remote_fetch.prepare.segment_files import object_of
 from remote_fetch.prepare.transactions import load_aborted
 from remote_fetch.prepare.true_sizes import with_true_sizes
 from remote_fetch.scan.work import BrokerWork, Work, work_for
@@ -66,7 +65,7 @@ class Recovery:
             rest = replace(piece, first_offset=error.last + 1) if error.last < piece.last_offset else None
             self._replace(work, error.pieces, rest, error)
             return
-        error.at(topic=partition.topic, partition=partition.partition, object_name=object_of(piece.segment))
+        error.at(topic=partition.topic, partition=partition.partition, object_name=piece.segment.object_stem)
         may_pass = isinstance(error, (CorruptSegment, UnsupportedFormat, EpochMismatch))
         if may_pass and piece.start_entry_offset >= 0 and work.position == piece.start_position:
             self._scan_instead(work)  # no valid batch at the indexed position: the index may be wrong
@@ -113,7 +112,7 @@ class Recovery:
         what = f"the last segment of the tier should end with offset {end}, and ends before {first}"
         if self._brokers is not None:
             raise Unlocatable(f"{what} (EndOffset)", first=first, last=piece.last_offset)
-        self._storage.observe(Notice(f"{opened.partition.topic}-{opened.partition.partition}: {what}"))
+        self._storage.observe(Notice(f"{opened.partition.topic_partition}: {what}"))
 
     def _leave_gap(self, work: Work, first: int, last: int, what: str) -> None:
         """Raise Gap if other segments have some of the offsets `first` to `last`, which this segment lacks."""

@@ -64,7 +64,7 @@ class Vending:
         except KafkaException as error:
             raise Refusal(503, "BROKERS_UNAVAILABLE", f"the brokers answer: {error.args[0].str()}", _RETRY_S) from None
         except RemoteFetchError as error:
-            self._say(f"no answer about {partition.topic}-{partition.partition}: {error}")
+            self._say(f"no answer about {partition.topic_partition}: {error}")
             code = str(error.kind).upper().replace("-", "_")
             raise Refusal(503, code, f"the storage does not tell: {error.message}", _RETRY_S) from None
 
@@ -107,7 +107,7 @@ class Vending:
         self._metrics.signed(len(signed.urls))
         if signed.refused is not None:
             self._metrics.unsigned()
-            place = f"{segment.topic_id_partition.topic}-{segment.topic_id_partition.partition}"
+            place = segment.topic_id_partition.topic_partition
             self._say(f"{place}: segments without URLs: {signed.refused}")
         return signed.urls
 

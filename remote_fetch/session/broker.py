@@ -245,7 +245,7 @@ class BrokerReader:
         pace.is_reported = True
         self._observer(
             Notice(
-                f"{step.partition.topic}-{step.partition.partition}: the broker gives nothing from offset "
+                f"{step.partition.topic_partition}: the broker gives nothing from offset "
                 f"{pace.offset} on, though the log goes on to {step.last_offset + 1}{pace.cause}; still asking",
                 is_warning=True,
                 is_wait=True,
@@ -260,7 +260,7 @@ class BrokerReader:
             pace.reached(step.last_offset + 1)
             return
         text = (
-            f"{step.partition.topic}-{step.partition.partition}: the broker gave nothing from offset {pace.offset} on "
+            f"{step.partition.topic_partition}: the broker gave nothing from offset {pace.offset} on "
             f"for {waited_s:g} s, though the log goes on to {end}{pace.cause}"
         )
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))

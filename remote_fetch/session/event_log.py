@@ -74,7 +74,7 @@ class LogObserver:
         if words is None or isinstance(event, ReadPlanned):
             return
         what, line = words
-        name = f"{event.partition.topic}-{event.partition.partition}"
+        name = event.partition.topic_partition
         with self._lock:
             is_new = event.partition not in self._named
             self._named.add(event.partition)

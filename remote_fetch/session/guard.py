@@ -172,7 +172,7 @@ class LogGuard:
                 offset=next_offset,
                 hint="They were deleted while they were being read; auto.offset.reset=earliest goes on after them",
             )
-        self._observer(Notice(f"{partition.topic}-{partition.partition}: {gone}; going on from there", is_warning=True))
+        self._observer(Notice(f"{partition.topic_partition}: {gone}; going on from there", is_warning=True))
         return log_start
 
     def cut_short(self, partition: TopicIdPartition, first_offset: int, last_offset: int, log_end: int) -> None:
@@ -189,7 +189,7 @@ class LogGuard:
             )
         if not self._skips:
             raise OffsetOutOfRange(gone, topic=partition.topic, partition=partition.partition, offset=first_offset)
-        self._observer(Notice(f"{partition.topic}-{partition.partition}: {gone}; going on without", is_warning=True))
+        self._observer(Notice(f"{partition.topic_partition}: {gone}; going on without", is_warning=True))
 
     def _log_start_of(self, partition: TopicIdPartition, isolation: IsolationLevel, known: _Heard | None) -> _Heard:
         """Ask the broker for the log start.
@@ -247,8 +247,7 @@ class LogGuard:
             self._is_away = True
             self._observer(
                 Notice(
-                    f"{partition.topic}-{partition.partition}: the broker does not answer ({error.args[0].str()}); "
-                    "still asking",
+                    f"{partition.topic_partition}: the broker does not answer ({error.args[0].str()}); still asking",
                     is_warning=True,
                     is_wait=True,
                 )

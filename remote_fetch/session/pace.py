@@ -52,7 +52,7 @@ class Pace:
         start, end = bounds.log_start_offset or 0, bounds.end_offset or 0
         if self.is_refused and start <= self.offset < end:
             text = (
-                f"{partition.topic}-{partition.partition}: the broker refuses offset {self.offset}{self.cause}, though "
+                f"{partition.topic_partition}: the broker refuses offset {self.offset}{self.cause}, though "
                 f"its log goes from {start} to {end}"
             )
             raise KafkaException(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE, text))

@@ -89,7 +89,7 @@ def offsets_of(planner: Planner, opened: OpenPartition, start: Limit, end: Limit
     if end_offset < begin:
         raise ConfigError(
             f"The resolved start offset {begin} is greater than the resolved end offset {end_offset} for "
-            f"topic-partition {partition.topic}-{partition.partition}.",
+            f"topic-partition {partition.topic_partition}.",
             key=_key_of(low, high),
         )
     return first, max(first, stop)
@@ -125,7 +125,7 @@ def _first(planner: Planner, opened: OpenPartition, limit: Bound, rules: LimitRu
         if found is None and not rules.latest_if_unmatched:
             partition = opened.partition
             raise ConfigError(
-                f"No offset matched from request of topic-partition {partition.topic}-{partition.partition} and "
+                f"No offset matched from request of topic-partition {partition.topic_partition} and "
                 f"timestamp {timestamp_ms}.",
                 key="startingOffsetsByTimestampStrategy",
             )
@@ -145,7 +145,7 @@ def _stop(
 
 def _lose(planner: Planner, partition: TopicIdPartition, what: str, offset: int, rules: LimitRules) -> None:
     """Report that data may have been missed, as an error or as a notice."""
-    text = f"Partition {partition.topic}-{partition.partition}: {what}, some data may have been missed"
+    text = f"Partition {partition.topic_partition}: {what}, some data may have been missed"
     if rules.fail_on_data_loss:
         raise OffsetOutOfRange(
             text, topic=partition.topic, partition=partition.partition, offset=offset, hint=FAIL_ON_DATA_LOSS_HINT

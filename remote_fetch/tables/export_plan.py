@@ -141,7 +141,7 @@ class _Reads:
     def _next_read(self, opened: OpenPartition, at: int, end: Bound) -> tuple[int, int]:
         """The offsets behind `at`, at which the target's own ends. Raises OffsetOutOfRange if some were deleted."""
         partition = opened.partition
-        where = f"{partition.topic}-{partition.partition}"
+        where = partition.topic_partition
         if at > opened.last_start:
             raise OffsetOutOfRange(
                 f"the table holds {where} up to offset {at}, and the log ends at {opened.last_start}",

@@ -116,7 +116,7 @@ class _Topics:
             raise error
         if not self._may_be_lost:
             raise gone from error
-        place = f"{partition.topic}-{partition.partition}"
+        place = partition.topic_partition
         self._session.observe(Notice(f"{place}: {gone.message}, some data may have been missed", is_warning=True))
 
     def _gone(self, partition: TopicIdPartition) -> UnknownTopic | None:

@@ -36,7 +36,7 @@ class TaskPart:
 
     def __str__(self) -> str:
         partition = self.opened.partition
-        return f"{partition.topic}-{partition.partition}: " + "; ".join(map(str, self.steps))
+        return f"{partition.topic_partition}: " + "; ".join(map(str, self.steps))
 
 
 @dataclass(frozen=True, slots=True)

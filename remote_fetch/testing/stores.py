@@ -36,7 +36,7 @@ def kafka_local_files(segment: BuiltSegment) -> Iterator[tuple[str, bytes]]:
     """
     place = segment.metadata.topic_id_partition
     folder = f"{_DIRECTORY}/{place.topic}-{place.partition}-{place.topic_id}"
-    stem = f"{folder}/{segment.metadata.start_offset:020d}-{segment.metadata.segment_id.id}"
+    stem = f"{folder}/{segment.metadata.object_stem}"
     yield f"{stem}.log", segment.log
     for index_type, suffix in _SUFFIXES.items():
         data = segment.index(index_type)

@@ -27,7 +27,6 @@ from remote_fetch.model import (
 from remote_fetch.plan.ranges import SegmentSlice, plan_offsets
 from remote_fetch.prepare.opening import open_partition
 from remote_fetch.prepare.positions import narrow_edges, narrow_slice
-from remote_fetch.prepare.segment_files import object_of
 from remote_fetch.prepare.transactions import load_aborted
 from remote_fetch.prepare.view import OpenPartition
 from remote_fetch.session.brokers import Brokers
@@ -118,7 +117,7 @@ class TestOpen:
 
     def test_names_in_messages(self) -> None:
         metadata = plain_log().segments()[1].metadata
-        assert object_of(metadata) == f"00000000000000000020-{metadata.segment_id.id}"
+        assert metadata.object_stem == f"00000000000000000020-{metadata.segment_id.id}"
 
 
 class TestAborted:
