@@ -13,6 +13,7 @@ from remote_fetch.cli.progress import Progress
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.observe import Notice, RangeFetched, ReadPlanned, RecordsRead
 from remote_fetch.progress import Position
+from tests.clock import Clock
 
 PARTITION = TopicIdPartition(Uuid(bytes(16)), "shop", 0)
 PLANNED = ReadPlanned({PARTITION: (0, 100)})
@@ -21,16 +22,6 @@ PLANNED = ReadPlanned({PARTITION: (0, 100)})
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-class Clock:
-    """A clock that the test turns."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 Opened = Callable[..., tuple[Progress, io.StringIO, Clock]]
@@ -43,7 +34,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     def open_progress(
         *, terminal: bool, rich: bool = False, enabled: bool = True
     ) -> tuple[Progress, io.StringIO, Clock]:
-        stderr, clock = Terminal() if terminal else io.StringIO(), Clock()
+        stderr, clock = Terminal() if terminal else io.StringIO(), Clock(0.0)
         monkeypatch.setattr(sys, "stderr", stderr)
         monkeypatch.setenv("TERM", "xterm")
         if not rich:

@@ -25,20 +25,8 @@ from remote_fetch.consumer.settings import ConsumerSettings, ResetPolicy
 from remote_fetch.decode.decoded_rows import DecodedRows
 from remote_fetch.model import IsolationLevel, LogBounds
 from remote_fetch.observe import Event
+from tests.clock import Clock
 from tests.decoded import decoded
-
-
-class FakeClock:
-    """Monotonic seconds that a test moves on."""
-
-    def __init__(self) -> None:
-        self.now_s = 10_000.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-    def advance(self, seconds: float) -> None:
-        self.now_s += seconds
 
 
 class FakeLibrdkafka:
@@ -51,8 +39,8 @@ class FakeLibrdkafka:
     `fail` it has met a fatal error: it assigns nothing, and raises nothing.
     """
 
-    def __init__(self, clock: FakeClock | None = None) -> None:
-        self._clock = clock or FakeClock()
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or Clock()
         self.calls: list[tuple[Any, ...]] = []
         self.live: deque[Message | Exception] = deque()
         self.positions: dict[int, int] = {}
@@ -69,7 +57,7 @@ class FakeLibrdkafka:
     def poll(self, timeout: float = -1) -> Message | None:
         self.calls.append(("poll", timeout > 0))
         if not self.live:
-            self._clock.advance(timeout)
+            self._clock.now_s += timeout
             return None
         given = self.live.popleft()
         if isinstance(given, Exception):
@@ -94,7 +82,7 @@ class FakeLibrdkafka:
             assert message is not None
             given.append(message)
         if not given:
-            self._clock.advance(timeout)
+            self._clock.now_s += timeout
         return given
 
     def assign(self, partitions: list[TopicPartition], /) -> None:
@@ -164,7 +152,7 @@ class FakeLibrdkafka:
 class FakeWorkers:
     """Workers that do nothing."""
 
-    def __init__(self, clock: FakeClock) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.feeds: list[Feed] = []
         self.dropped: list[Feed] = []
@@ -189,7 +177,7 @@ class FakeWorkers:
 
     def wait(self, timeout_s: float) -> None:
         assert timeout_s <= 0.01
-        self._clock.advance(max(timeout_s, 0.0))
+        self._clock.now_s += max(timeout_s, 0.0)
 
 
 class FakeGroup:
@@ -231,7 +219,7 @@ class Bench:
         patience_s: float = 60.0,
         queued_bytes: int = 64 << 20,
     ) -> None:
-        self.clock = FakeClock()
+        self.clock = Clock()
         self.librdkafka, self.workers = FakeLibrdkafka(self.clock), FakeWorkers(self.clock)
         self.events: list[Event] = []
         self.reader = SimpleNamespace(is_asking=True)
@@ -281,7 +269,7 @@ class Bench:
 
     def run_due_work(self, *, after_s: float = 0.0) -> None:
         """Do what is due after so many seconds."""
-        self.clock.advance(after_s)
+        self.clock.now_s += after_s
         self.partitions.run_due_work()
 
     def partition(self, number: int) -> AssignedPartition:

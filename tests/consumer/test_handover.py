@@ -126,7 +126,7 @@ def test_a_poll_that_hands_over_64_partitions_waits_for_no_broker() -> None:
     assigned = pause_before_assign(bench.librdkafka, partitions)
     bench.partitions.begin(partitions, replaces=True)
     bench.group.answer()
-    bench.clock.advance(61)
+    bench.clock.now_s += 61
     assert {partition.offset for partition in assigned} == {0}
     assert bench.merge.poll(0) is None
     assert {bench.mode(number) for number in range(64)} == {"broker"}
@@ -142,12 +142,12 @@ def test_a_hand_over_that_brings_nothing_is_repeated() -> None:
     bench.librdkafka.calls_since()
     bench.run_due_work(after_s=1.4)
     assert bench.librdkafka.calls_since() == []
-    bench.clock.advance(0.2)
+    bench.clock.now_s += 0.2
     bench.partitions.note_empty_poll(bench.clock())
     bench.run_due_work()
     assert bench.librdkafka.calls_since() == SENT_TO_5
     bench.librdkafka.positions[0] = 6
-    bench.clock.advance(3.4)
+    bench.clock.now_s += 3.4
     bench.partitions.note_empty_poll(bench.clock())
     bench.run_due_work()
     assert bench.librdkafka.calls_since() == []

@@ -8,16 +8,10 @@ from remote_fetch.consumer.feed import NO_FAILURES
 from remote_fetch.consumer.metrics import Metrics, add_to_statistics
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.observe import Fallback, MetadataUnusable, Notice, RangeFetched, RangeRetried
+from tests.clock import Clock
 
 ORDERS = TopicIdPartition(Uuid(bytes(16)), "orders", 0)
 OTHER = TopicIdPartition(Uuid(bytes(16)), "orders", 1)
-
-
-class Clock:
-    now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def test_totals_rates_and_latencies() -> None:

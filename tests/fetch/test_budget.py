@@ -16,6 +16,7 @@ from remote_fetch.fetch.readahead import RangeReader, RangeRequest
 from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import ignore
 from remote_fetch.session.budgets import BudgetLease
+from tests.clock import Clock
 from tests.eventually import eventually
 from tests.fetch.test_readahead import segments
 
@@ -23,19 +24,9 @@ SIZE = 1_000_000
 SEGMENT = segments(1)[0]
 
 
-class Clock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(100.0)
 
 
 def starts(clock: Clock, places: Sequence[Place]) -> list[float]:
@@ -43,8 +34,8 @@ def starts(clock: Clock, places: Sequence[Place]) -> list[float]:
     found = []
     for place in places:
         while (left_s := place.wait_s()) > 0:
-            clock.now += left_s
-        found.append(clock.now)
+            clock.now_s += left_s
+        found.append(clock.now_s)
     return found
 
 
@@ -77,7 +68,7 @@ class TestTimes:
         budget = Budget(1000, 10, clock)
         places = lined_up(budget, 1000, 1000, 1000, 1000)
         assert starts(clock, places[:1]) == [100.0]
-        clock.now = 200.0
+        clock.now_s = 200.0
         assert starts(clock, places[1:]) == pytest.approx([200.0, 200.9, 201.9])
 
     def test_a_thread_that_comes_late_takes_no_time_of_the_next(self, clock: Clock) -> None:
@@ -86,15 +77,15 @@ class TestTimes:
         found = []
         for place in lined_up(budget, *[0] * 9):
             while (left_s := place.wait_s()) > 0:
-                clock.now += left_s + 0.05
-            found.append(clock.now)
+                clock.now_s += left_s + 0.05
+            found.append(clock.now_s)
         assert found == pytest.approx([100.0, *(100.3 + each / 4 for each in range(8))])
 
     def test_the_end_of_a_get_takes_no_time_of_a_late_thread(self, clock: Clock) -> None:
         budget = Budget(1000, 4, clock)
         first, second, third = lined_up(budget, 250, 250, 250)
         assert starts(clock, [first]) == [100.0]
-        clock.now = 100.3
+        clock.now_s = 100.3
         budget.charge(0)
         assert starts(clock, [second, third]) == pytest.approx([100.3, 100.5])
 
@@ -121,7 +112,7 @@ class TestTimes:
         """The thread of the first one may come late. Then those behind do not wait for it."""
         first, ahead, behind = lined_up(Budget(1024, None, clock), 0, 64, 0)
         assert behind.wait_s() == 1 / 16
-        clock.now += 1 / 16
+        clock.now_s += 1 / 16
         assert (behind.wait_s(), ahead.wait_s(), first.wait_s()) == (0, 0, 0)
 
 

@@ -12,6 +12,7 @@ from fetchers._url_cache import UrlCache, life_s
 from remote_fetch.errors import RemoteFetchError, StorageDenied, StorageTimeout, StorageUnavailable
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from tests.cases import each_of
+from tests.clock import Clock
 
 PARTITION = TopicIdPartition(Uuid(b"\x01" * 16), "orders", 0)
 THREADS = 8
@@ -39,14 +40,6 @@ class Source:
         self.entered.set()
         self.before()
         return {"name": f"https://store.example/name?{self.query}&n={len(self.asked)}"}
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def in_threads(call: Callable[[], object]) -> list[object]:

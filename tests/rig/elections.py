@@ -19,7 +19,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from tests.rig.rig import Rig
-from tests.rig.topics import admin, broker_records
+from tests.rig.topics import admin, is_readable
 
 __all__ = [
     "Replicas",
@@ -61,7 +61,7 @@ def wait_followed(rig: Rig, topic: str, followers: Sequence[int], partition: int
 def wait_led(rig: Rig, topic: str, leader: int, partition: int = 0) -> None:
     """Wait until a broker leads and serves consumers, also from the tier. A new leader has to read metadata first."""
     _wait_for(rig, topic, partition, f"led by {leader}", lambda now: now.leader == leader)
-    rig.until(f"{topic}-{partition} to be readable", lambda: _is_readable(rig, topic, partition), _TIMEOUT_S)
+    rig.until(f"{topic}-{partition} to be readable", lambda: is_readable(rig, topic, partition), _TIMEOUT_S)
 
 
 def move_leader(rig: Rig, topic: str, assigned: Sequence[int], partition: int = 0) -> None:
@@ -118,13 +118,6 @@ def _wait_for(rig: Rig, topic: str, partition: int, what: str, fits: Callable[[R
         return False
 
     rig.until(f"{topic}-{partition} {what}", is_so, _TIMEOUT_S)
-
-
-def _is_readable(rig: Rig, topic: str, partition: int) -> bool:
-    with suppress(KafkaException):
-        broker_records(rig, topic, partition, "read_uncommitted")
-        return True
-    return False
 
 
 def _ask_controller(rig: Rig, ask: Callable[[Any, Any], object], topic: str, partition: int = 0) -> None:

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from tests.rig.rig import Rig
-from tests.rig.topics import admin, broker_records
+from tests.rig.topics import admin, is_readable
 
 __all__ = ["failing_uploads", "leader_epoch", "new_leader_epoch", "tier_folder", "topic_id"]
 
@@ -100,13 +100,5 @@ def new_leader_epoch(rig: Rig, topic: str, partition: int = 0, *, node: int = 1)
     before = leader_epoch(rig, topic, partition)
     rig.restart(node)
     rig.until(f"a new leader of {topic}-{partition}", lambda: leader_epoch(rig, topic, partition) > before)
-    rig.until(f"{topic}-{partition} to be readable", lambda: _is_readable(rig, topic, partition))
+    rig.until(f"{topic}-{partition} to be readable", lambda: is_readable(rig, topic, partition))
     return leader_epoch(rig, topic, partition)
-
-
-def _is_readable(rig: Rig, topic: str, partition: int) -> bool:
-    # A broker that has not read its metadata topic yet refuses what is in the tier.
-    with suppress(KafkaException):
-        broker_records(rig, topic, partition, "read_uncommitted")
-        return True
-    return False

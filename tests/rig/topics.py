@@ -14,6 +14,7 @@ import random
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -46,6 +47,7 @@ __all__ = [
     "create_topic",
     "delete_records",
     "delete_topic",
+    "is_readable",
     "offsets",
     "oracle_record",
     "set_config",
@@ -274,6 +276,14 @@ def broker_records(
         return _drain(consumer, topic, partition, last)
     finally:
         consumer.close()
+
+
+def is_readable(rig: Rig, topic: str, partition: int) -> bool:
+    """Whether the broker gives the whole log. One that has not read its metadata topic yet refuses what is tiered."""
+    with suppress(KafkaException):
+        broker_records(rig, topic, partition, "read_uncommitted")
+        return True
+    return False
 
 
 def _drain(consumer: Consumer, topic: str, partition: int, stop: int) -> list[OracleRecord]:

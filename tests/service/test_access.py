@@ -19,8 +19,8 @@ from remote_fetch.service.limits import Slowdown
 from remote_fetch.service.refusals import Refusal
 from remote_fetch.service.work import Workers
 from remote_fetch.testing.log_builder import TOPIC_ID
+from tests.clock import Clock
 from tests.service.fakes import PASSWORD, SETTINGS, FakeBrokers
-from tests.service.test_limits import Clock
 
 T = TypeVar("T")
 

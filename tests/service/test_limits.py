@@ -8,14 +8,7 @@ import pytest
 
 from remote_fetch.service.limits import Limits, Slowdown
 from remote_fetch.service.refusals import Refusal
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
+from tests.clock import Clock
 
 
 def refused(caught: pytest.ExceptionInfo[Refusal]) -> tuple[int, str, float | None]:

@@ -14,7 +14,7 @@ from remote_fetch.errors import Unlocatable
 from remote_fetch.service.refusals import Refusal
 from remote_fetch.service.timelines import Timelines
 from remote_fetch.service.work import Workers
-from tests.service.test_limits import Clock
+from tests.clock import Clock
 
 
 class Locator:
