@@ -11,12 +11,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from remote_fetch.config import Config
 from remote_fetch.decode.run_decoder import is_native
-from remote_fetch.errors import ConfigError, ErrorKind, Unlocatable
+from remote_fetch.errors import ConfigError, ErrorKind
 from remote_fetch.fetch.broker_file import complete
 from remote_fetch.fetch.deadlines import RetryPolicy
 from remote_fetch.fetch.inventory import ObjectInventory
@@ -28,13 +27,12 @@ from remote_fetch.formats.codecs import Codecs
 from remote_fetch.locate.listing import ListingLocator
 from remote_fetch.locate.locator import (
     GuessingLocator,
-    PlannedLocator,
     SharedLocator,
     SharedStepwiseLocator,
     StepwiseGuessing,
 )
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.model import IsolationLevel, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from remote_fetch.model import IsolationLevel, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from remote_fetch.observe import Counters, Event, MetadataUnusable, Notice, Observer, ignore
 from remote_fetch.session.brokers import Brokers, open_brokers
 from remote_fetch.session.budgets import BudgetLease
@@ -43,42 +41,24 @@ from remote_fetch.session.event_log import LogObserver
 from remote_fetch.session.fallback import ASK_A_BROKER, FallbackRule
 from remote_fetch.session.librdkafka import check_properties
 from remote_fetch.session.local_logs import LocalLog, local_logs
-from remote_fetch.session.locators import beside_brokers, open_broker_locator, open_listing, open_snapshot
-from remote_fetch.session.metadata_source import MetadataSource
+from remote_fetch.session.locating import Locating, Planned
+from remote_fetch.session.locators import beside_brokers
 from remote_fetch.session.no_storage import NoStorage
-from remote_fetch.session.service import SERVICE, Service, open_service
+from remote_fetch.session.service import SERVICE
 from remote_fetch.session.storage import Storage
 from remote_fetch.session.surveyor import Surveyor
 from remote_fetch.session.vending import Vendor
 
 if TYPE_CHECKING:
-    from remote_fetch.locate.broker_locator import BrokerLocator
     from remote_fetch.locate.cluster import Cluster
-    from remote_fetch.locate.metadata_topic import MetadataTopicLocator
-    from remote_fetch.locate.replay_cache import Remark
 
-__all__ = ["Planned", "Session"]
+__all__ = ["Session"]
 
 _STORAGE_KEYS = ("remote.storage.url", "remote.storage.fetcher.class")
 _IN_PLAIN_PYTHON = (
     "records are decoded in plain Python, about 100 times slower than natively: "
     "the native decoder was not built (from source it needs a Rust compiler)"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """The contents of a plan that another session made.
-
-    - `timelines` are the segments of the plan. `inferred` are the segments whose end is a guess.
-    - `log_starts` are the log start offsets at the time of planning. They are used if no broker answers.
-    - `may_be_cut` is that of `LogGuard`.
-    """
-
-    timelines: tuple[Timeline, ...]
-    inferred: frozenset[RemoteLogSegmentId]
-    log_starts: Mapping[TopicIdPartition, int]
-    may_be_cut: bool = True
 
 
 class Session:
@@ -91,8 +71,7 @@ class Session:
     - `fallback` decides which offsets the broker reads.
     - `surveyor` tells which objects are at the URL if no segment was found there.
     - `vendor` signs URLs of segments' objects, if the fetcher can.
-    - `unlocated` is the reason if segments cannot be located. None: the locator finds all tiered segments.
-    - `is_locator_off`: the brokers do not support the locator's request, and all records come through them.
+    - `locating` opens the locator, and knows whether it finds the segments.
     - `planned`: the session reads a plan that another session made.
     - `notices` are warnings about the configuration. They are reported when everything is open.
     """
@@ -112,12 +91,6 @@ class Session:
         self.counters = Counters()
         self._log = LogObserver()
         self._observer = observer
-        self.unlocated: ErrorKind | None = ErrorKind.NOT_CONFIGURED if isinstance(fetcher, NoStorage) else None
-        self.is_locator_off, self._why_unlocated = False, ""
-        self._broker_locator: BrokerLocator | None = None
-        self._service: Service | None = None
-        self._metadata: MetadataSource | None = None
-        self._metadata_locator: MetadataTopicLocator | None = None
         self._is_shared = shared
         self._said: set[str] = set()
         self._orphans: dict[TopicIdPartition, int] = {}
@@ -140,12 +113,12 @@ class Session:
         )
         sizes = SegmentSizes(self.reader, self.observe, timeout_ms=settings.read_timeout_ms)
         self.storage = Storage(self.reader, sizes, self.observe, settings)
+        self.locating = Locating(config, fetcher, self.storage, shared=shared)
         try:  # what stands above is all that `close` needs
             self.brokers = self._open_brokers(planned)
             hint = ASK_A_BROKER if self.brokers is None else None
             self.fallback = FallbackRule(self.observe, self.surveyor.explain, self.brokers, hint=hint)
-            self._service = open_service(config, fetcher)
-            located_by = self._locator_over(fetcher, planned)
+            located_by = self.locating.open(planned, self.brokers)
             self.locator_name = type(located_by).__name__
             self.stepwise = SharedStepwiseLocator(located_by) if isinstance(located_by, StepwiseGuessing) else None
             self.locator: GuessingLocator = self.stepwise or SharedLocator(
@@ -189,73 +162,19 @@ class Session:
             may_be_cut=planned is None or planned.may_be_cut,
         )
 
-    def _locator_over(self, fetcher: RemoteStorageFetcher, planned: Planned | None) -> GuessingLocator:
-        if planned is None:
-            return self._open_locator(fetcher)
-        return PlannedLocator(
-            planned.timelines,
-            planned.inferred,
-            lambda: beside_brokers(self._open_locator(fetcher), self.brokers, self.observe),
-        )
+    @property
+    def unlocated(self) -> ErrorKind | None:
+        """As `Locating.unlocated`."""
+        return self.locating.unlocated
 
-    def _open_locator(self, fetcher: RemoteStorageFetcher) -> GuessingLocator:
-        settings = self.config.settings
-        default = "metadata-topic" if self.brokers is not None else "listing"
-        kind = default if isinstance(fetcher, NoStorage) else settings.locator or default
-        if kind == "snapshot":
-            return open_snapshot(settings)
-        if self._service is not None and self.brokers is not None:
-            return self._service.locator(self.brokers.cluster, self._cannot_locate, self._can_locate)
-        if kind == "metadata-topic":
-            return self._open_metadata_topic(readable=not isinstance(fetcher, NoStorage))
-        if kind == "broker":
-            self._broker_locator = open_broker_locator(settings, self._cluster_for(kind), self._turn_locator_off)
-            return self._broker_locator
-        return open_listing(fetcher, self.storage)
-
-    def _open_metadata_topic(self, *, readable: bool) -> GuessingLocator:
-        cluster = self._cluster_for("metadata-topic")
-        from remote_fetch.locate.metadata_topic import MetadataTopicLocator  # noqa: PLC0415 - it loads librdkafka
-
-        if readable:
-            self._metadata = MetadataSource(self.config, cluster, shared=self._is_shared)
-        self._metadata_locator = MetadataTopicLocator(
-            cluster,
-            None if self._metadata is None else self._metadata.open(),
-            say=self._cannot_locate,
-            recovered=self._can_locate,
-            remark=self._remark,
-        )
-        return self._metadata_locator
-
-    def _remark(self, remark: Remark) -> None:
-        self.observe(Notice(remark.text, is_warning=remark.is_warning))
-
-    def _cluster_for(self, kind: str) -> Cluster:
-        if self.brokers is None:
-            raise ConfigError(f"remote.locator={kind} needs bootstrap.servers (-b)", key="remote.locator")
-        return self.brokers.cluster
-
-    def _cannot_locate(self, why: str) -> None:
-        self.unlocated, self._why_unlocated = ErrorKind.UNLOCATABLE, why
-        self.observe(Notice(f"{why}: what has not been located comes through the broker", is_warning=True))
-
-    def _can_locate(self) -> None:
-        self.unlocated = None
-
-    def _turn_locator_off(self, why: str) -> None:
-        self.is_locator_off, self._why_unlocated = True, why
-        self.observe(Notice(why, is_warning=True))
+    @property
+    def is_locator_off(self) -> bool:
+        """As `Locating.is_off`."""
+        return self.locating.is_off
 
     def check_located(self) -> None:
-        """Raise an error if segments cannot be located, for a caller that would show the tier as empty.
-
-        ConfigError if no storage is configured, else Unlocatable with the reason.
-        """
-        if self.unlocated is ErrorKind.NOT_CONFIGURED:
-            raise no_storage_error()
-        if self.unlocated is not None or self.is_locator_off:
-            raise Unlocatable(f"the segments cannot be located: {self._why_unlocated}")
+        """As `Locating.check`."""
+        self.locating.check()
 
     def newest_timeline(
         self, partition: TopicIdPartition, first_offset: int, stop_offset: int, *, isolation: IsolationLevel, most: int
@@ -275,7 +194,7 @@ class Session:
     @property
     def answered_s(self) -> float:
         """Time of the last answer of the store, a broker or the service (`time.monotonic`); 0 if none has answered."""
-        asked = (self.reader, self._cluster, self._metadata_locator, self._service)
+        asked = (self.reader, self._cluster, self.locating)
         return max(0.0 if it is None else it.answered_s for it in asked)
 
     def local_starts(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
@@ -350,13 +269,7 @@ class Session:
         """Give new credentials to the clients of this session. A metadata cluster with its own user keeps that one."""
         if self.brokers is not None:
             self.brokers.cluster.set_sasl_credentials(username, password)
-        if self._broker_locator is not None:
-            self._broker_locator.reconnect()
-        if self._service is not None:
-            self._service.set_sasl_credentials(username, password)
-        topic = None if self._metadata is None else self._metadata.set_sasl_credentials(username, password)
-        if self._metadata_locator is not None:
-            self._metadata_locator.take_credentials(topic)
+        self.locating.set_sasl_credentials(username, password)
 
     def observe(self, event: Event) -> None:
         """Hand an event to the counters, the log and the user's observer."""
@@ -372,18 +285,10 @@ class Session:
         with ExitStack() as parts:  # it calls the last one first
             parts.callback(self._log.close)
             parts.callback(self._budget.give_back)
-            if self._broker_locator is not None:
-                parts.callback(self._broker_locator.close)
-            if self._metadata_locator is not None:
-                parts.callback(self._metadata_locator.pass_on_remarks)
-            if self._metadata is not None:
-                parts.callback(self._metadata.close)
-            if self._service is not None:
-                parts.callback(self._service.close)
+            parts.callback(self.locating.close)
             if self._cluster is not None:
                 parts.callback(self._cluster.close)
-            if self._metadata is not None:
-                parts.callback(self._metadata.finish)
+            parts.callback(self.locating.finish)
             parts.callback(self.decode_pool.close)
             parts.callback(self.reader.close)
             parts.callback(self.surveyor.close)

@@ -117,6 +117,6 @@ def test_a_partition_that_cannot_be_opened_has_the_reason_of_its_error() -> None
 def test_a_tier_that_cannot_be_located_has_that_reason() -> None:
     with session_of() as session:
         opened = opened_in(session, UNCOMMITTED, LogBounds(0, 100))
-        session.unlocated = ErrorKind.UNLOCATABLE
+        session.locating.unlocated = ErrorKind.UNLOCATABLE
         plan = Planner(session, UNCOMMITTED).plan(opened, 50, 70)
     assert [getattr(step, "reason", None) for step in plan.steps] == [None, ErrorKind.UNLOCATABLE]

@@ -26,8 +26,9 @@ from remote_fetch.model import RemoteLogSegmentMetadata
 from remote_fetch.service.app import Service
 from remote_fetch.service.credentials import Credentials
 from remote_fetch.service.settings import ServiceSettings
+from remote_fetch.session.locating import Planned
 from remote_fetch.session.principals import Answer, CredentialsRefused
-from remote_fetch.session.session import Planned, Session
+from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import TOPIC_ID, LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import BuiltSegment

@@ -12,8 +12,9 @@ from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError
 from remote_fetch.fetch.spi import LocationSource
 from remote_fetch.locate.service_locator import ServiceLocator
+from remote_fetch.session.locating import Planned
 from remote_fetch.session.service import open_service
-from remote_fetch.session.session import Planned, Session
+from remote_fetch.session.session import Session
 from remote_fetch.testing.stores import SegmentStore
 from tests.locate.scripted_service import Reply, scripted_service
 

@@ -18,7 +18,8 @@ from remote_fetch.observe import Event, Notice
 from remote_fetch.prepare.parallel import all_at_once
 from remote_fetch.session import session as module
 from remote_fetch.session.budgets import _BUDGETS
-from remote_fetch.session.session import Planned, Session
+from remote_fetch.session.locating import Planned
+from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import SegmentStore

@@ -1,0 +1,183 @@
+"""The locator of a session: opens the configured one, knows whether it finds segments, and closes its parts.
+
+Rules of the file:
+
+- A locator that fails does not end a read: the reason is kept and reported, and the broker answers.
+- Nothing is opened before `open`. If `open` fails, `close` still closes all parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from remote_fetch.config import Config
+from remote_fetch.errors import ConfigError, ErrorKind, Unlocatable
+from remote_fetch.fetch.registry import no_storage_error
+from remote_fetch.fetch.spi import RemoteStorageFetcher
+from remote_fetch.locate.locator import GuessingLocator, PlannedLocator
+from remote_fetch.locate.timeline import Timeline
+from remote_fetch.model import RemoteLogSegmentId, TopicIdPartition
+from remote_fetch.observe import Notice
+from remote_fetch.session.brokers import Brokers
+from remote_fetch.session.locators import beside_brokers, open_broker_locator, open_listing, open_snapshot
+from remote_fetch.session.metadata_source import MetadataSource
+from remote_fetch.session.no_storage import NoStorage
+from remote_fetch.session.service import Service, open_service
+from remote_fetch.session.storage import Storage
+
+if TYPE_CHECKING:
+    from remote_fetch.locate.broker_locator import BrokerLocator
+    from remote_fetch.locate.cluster import Cluster
+    from remote_fetch.locate.metadata_topic import MetadataTopicLocator
+    from remote_fetch.locate.replay_cache import Remark
+
+__all__ = ["Locating", "Planned"]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The contents of a plan that another session made.
+
+    - `timelines` are the segments of the plan. `inferred` are the segments whose end is a guess.
+    - `log_starts` are the log start offsets at the time of planning. They are used if no broker answers.
+    - `may_be_cut` is that of `LogGuard`.
+    """
+
+    timelines: tuple[Timeline, ...]
+    inferred: frozenset[RemoteLogSegmentId]
+    log_starts: Mapping[TopicIdPartition, int]
+    may_be_cut: bool = True
+
+
+class Locating:
+    """Opens and closes the locator of one session, over its `storage`.
+
+    - `unlocated` is the reason if segments cannot be located. None: the locator finds all tiered segments.
+    - `is_off`: the brokers do not support the locator's request, and all records come through them.
+    """
+
+    def __init__(self, config: Config, fetcher: RemoteStorageFetcher, storage: Storage, *, shared: bool) -> None:
+        self._config = config
+        self._fetcher = fetcher
+        self._storage = storage
+        self._observe = storage.observe
+        self._is_shared = shared
+        self._brokers: Brokers | None = None
+        self.unlocated: ErrorKind | None = ErrorKind.NOT_CONFIGURED if isinstance(fetcher, NoStorage) else None
+        self.is_off, self._why = False, ""
+        self._broker_locator: BrokerLocator | None = None
+        self._service: Service | None = None
+        self._metadata: MetadataSource | None = None
+        self._metadata_locator: MetadataTopicLocator | None = None
+
+    def open(self, planned: Planned | None, brokers: Brokers | None) -> GuessingLocator:
+        """The locator. With a plan it is that of the plan, and opens the configured one when the plan does not do.
+
+        Raises ConfigError, MissingExtra, and the errors of the locator.
+        """
+        self._brokers = brokers
+        self._service = open_service(self._config, self._fetcher)
+        if planned is None:
+            return self._open_configured()
+        return PlannedLocator(
+            planned.timelines,
+            planned.inferred,
+            lambda: beside_brokers(self._open_configured(), brokers, self._observe),
+        )
+
+    def _open_configured(self) -> GuessingLocator:
+        settings = self._config.settings
+        default = "metadata-topic" if self._brokers is not None else "listing"
+        kind = default if isinstance(self._fetcher, NoStorage) else settings.locator or default
+        if kind == "snapshot":
+            return open_snapshot(settings)
+        if self._service is not None and self._brokers is not None:
+            return self._service.locator(self._brokers.cluster, self.cannot_locate, self._can_locate)
+        if kind == "metadata-topic":
+            return self._open_metadata_topic(readable=not isinstance(self._fetcher, NoStorage))
+        if kind == "broker":
+            self._broker_locator = open_broker_locator(settings, self._cluster_for(kind), self.turn_off)
+            return self._broker_locator
+        return open_listing(self._fetcher, self._storage)
+
+    def _open_metadata_topic(self, *, readable: bool) -> GuessingLocator:
+        cluster = self._cluster_for("metadata-topic")
+        from remote_fetch.locate.metadata_topic import MetadataTopicLocator  # noqa: PLC0415 - it loads librdkafka
+
+        if readable:
+            self._metadata = MetadataSource(self._config, cluster, shared=self._is_shared)
+        self._metadata_locator = MetadataTopicLocator(
+            cluster,
+            None if self._metadata is None else self._metadata.open(),
+            say=self.cannot_locate,
+            recovered=self._can_locate,
+            remark=self._remark,
+        )
+        return self._metadata_locator
+
+    def _remark(self, remark: Remark) -> None:
+        self._observe(Notice(remark.text, is_warning=remark.is_warning))
+
+    def _cluster_for(self, kind: str) -> Cluster:
+        if self._brokers is None:
+            raise ConfigError(f"remote.locator={kind} needs bootstrap.servers (-b)", key="remote.locator")
+        return self._brokers.cluster
+
+    def cannot_locate(self, why: str) -> None:
+        """Note and report that segments cannot be located now."""
+        self.unlocated, self._why = ErrorKind.UNLOCATABLE, why
+        self._observe(Notice(f"{why}: what has not been located comes through the broker", is_warning=True))
+
+    def _can_locate(self) -> None:
+        self.unlocated = None
+
+    def turn_off(self, why: str) -> None:
+        """Note and report that the brokers do not support the locator's request."""
+        self.is_off, self._why = True, why
+        self._observe(Notice(why, is_warning=True))
+
+    def check(self) -> None:
+        """Raise an error if segments cannot be located, for a caller that would show the tier as empty.
+
+        ConfigError if no storage is configured, else Unlocatable with the reason.
+        """
+        if self.unlocated is ErrorKind.NOT_CONFIGURED:
+            raise no_storage_error()
+        if self.unlocated is not None or self.is_off:
+            raise Unlocatable(f"the segments cannot be located: {self._why}")
+
+    @property
+    def answered_s(self) -> float:
+        """Time of the last answer of the metadata cluster or the service (`time.monotonic`); 0 if none has answered."""
+        asked = (self._metadata_locator, self._service)
+        return max(0.0 if it is None else it.answered_s for it in asked)
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Give new credentials to the locator's clients. A metadata cluster with its own user keeps that one."""
+        if self._broker_locator is not None:
+            self._broker_locator.reconnect()
+        if self._service is not None:
+            self._service.set_sasl_credentials(username, password)
+        topic = None if self._metadata is None else self._metadata.set_sasl_credentials(username, password)
+        if self._metadata_locator is not None:
+            self._metadata_locator.take_credentials(topic)
+
+    def finish(self) -> None:
+        """End what reads the metadata topic. Call this before the client of the brokers is closed."""
+        if self._metadata is not None:
+            self._metadata.finish()
+
+    def close(self) -> None:
+        """Close the locator's clients, after the client of the brokers. Each is closed, also if another one raises."""
+        with ExitStack() as parts:  # it calls the last one first
+            if self._broker_locator is not None:
+                parts.callback(self._broker_locator.close)
+            if self._metadata_locator is not None:
+                parts.callback(self._metadata_locator.pass_on_remarks)
+            if self._metadata is not None:
+                parts.callback(self._metadata.close)
+            if self._service is not None:
+                parts.callback(self._service.close)
