@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -31,10 +30,11 @@ from remote_fetch.cli.options import (
     topics_from,
 )
 from remote_fetch.cli.printer import iso_time
+from remote_fetch.cli.report import Warnings
 from remote_fetch.errors import UnknownTopic
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata
-from remote_fetch.observe import Event, Notice, unusable_text
+from remote_fetch.observe import unusable_text
 from remote_fetch.prepare.parallel import all_at_once
 from remote_fetch.session.session import Session
 
@@ -59,18 +59,11 @@ def add_parser(commands: Any, summary: str) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     topics, partitions = topics_from(arguments), partitions_from(arguments)
     check_chart_option(arguments)
-    warnings: list[str] = []
-
-    def hear(event: Event) -> None:
-        if isinstance(event, Notice) and event.is_warning:
-            warnings.append(event.text)
-
-    with Session.open(config_from(arguments), hear) as session:
-        warnings.clear()  # they are about the decoder, and nothing is decoded here
+    warnings = Warnings()
+    with Session.open(config_from(arguments), warnings) as session:
+        warnings.pass_over_opening()
         print_segments(session, topics, partitions, as_json=arguments.json, chart=arguments.chart)
-    sys.stdout.flush()
-    for text in warnings:
-        print(f"% note: {text}", file=sys.stderr)
+    warnings.print()
     return 0
 
 

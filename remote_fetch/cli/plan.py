@@ -19,8 +19,8 @@ from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.chart import Chart, chart_of
 from remote_fetch.cli.chart_option import ON_TERMINAL, add_chart_option, check_chart_option, draw_chart
 from remote_fetch.cli.options import about, add_common_options, add_json_option, add_range_options, config_from
+from remote_fetch.cli.report import Warnings
 from remote_fetch.errors import Unlocatable
-from remote_fetch.observe import Event, Notice
 from remote_fetch.plan.cost import PlanCost, StoredSize, estimate, untold
 from remote_fetch.plan.prices import Prices
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
@@ -49,15 +49,10 @@ def add_parser(commands: Any, summary: str) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    warnings: list[str] = []
+    warnings = Warnings()
     check_chart_option(arguments)
-
-    def hear(event: Event) -> None:
-        if isinstance(event, Notice) and event.is_warning:
-            warnings.append(event.text)
-
-    with Session.open(config_from(arguments), hear) as session:
-        warnings.clear()  # they are about the decoder, and a plan decodes nothing
+    with Session.open(config_from(arguments), warnings) as session:
+        warnings.pass_over_opening()
         plans = plans_from(arguments, session)
         if arguments.chart is not None:
             draw_chart(arguments.chart, _chart(plans), f"A read of {', '.join(arguments.topics)}")
@@ -69,9 +64,7 @@ def _run(arguments: argparse.Namespace) -> int:
             print_plan(plans, session.reader.range_bytes, session.stored_size, prices, shows_steps=shows_steps)
         if session.brokers is None:
             _print_refusal(plans)
-    sys.stdout.flush()
-    for text in warnings:
-        print(f"% note: {text}", file=sys.stderr)
+    warnings.print()
     return 0
 
 

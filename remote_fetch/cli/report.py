@@ -1,12 +1,41 @@
-"""The report of a command at its end. It goes to stderr, because stdout holds the data."""
+"""The report and the warnings of a command at its end. They go to stderr, because stdout holds the data.
+
+Rules of the file:
+
+- Warnings come behind the output of the command, so that neither is in the middle of the other.
+"""
 
 from __future__ import annotations
 
+import sys
+
 from remote_fetch.amounts import counted, human_bytes
-from remote_fetch.observe import Report, unusable_text
+from remote_fetch.observe import Event, Notice, Report, unusable_text
 from remote_fetch.plan.prices import Prices
 
-__all__ = ["report_lines"]
+__all__ = ["Warnings", "report_lines"]
+
+
+class Warnings:
+    """An observer that keeps the warnings of a command that decodes nothing, and prints them after its output."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def __call__(self, event: Event) -> None:
+        """Keep the text of a warning."""
+        if isinstance(event, Notice) and event.is_warning:
+            self._texts.append(event.text)
+
+    def pass_over_opening(self) -> None:
+        """Forget the warnings of the session's opening: a slow decoder does not concern such a command."""
+        self._texts.clear()
+
+    def print(self) -> None:
+        """Print the warnings to stderr, behind all that was printed to stdout."""
+        sys.stdout.flush()
+        for text in self._texts:
+            print(f"% note: {text}", file=sys.stderr)
 
 
 def report_lines(report: Report, elapsed_s: float, prices: Prices | None = None) -> list[str]:
