@@ -3,8 +3,8 @@
 Rules of the file:
 
 - It has only the behaviour of the whole session, so that a test file can be read without this one.
-- It has no fixtures except the shared brokers of tests/rig/brokers.py, the Spark session of tests/spark/session.py, and
-  the watch over threads.
+- It has no fixtures except the shared brokers of tests/rig/brokers.py, the Spark session of tests/spark/session.py, the
+  directory of temporary files, and the watch over threads.
 
 * A skipped test is listed with its reason. Where `REMOTE_FETCH_STRICT=1` says that every tool is meant to be at hand,
   as in CI, it fails the session.
@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import tempfile
 import time
 from collections.abc import Generator, Iterator, Sequence
 
@@ -61,6 +62,14 @@ _JAVA = frozenset(("needs_broker", "rig", "rig_39", "rig_43", "spark"))
 _OLDEST = ("rig_39", *VERSIONS[1:])
 """The parameters of a test that mean the oldest broker, by its fixture or by its version."""
 _SLOW_FOLDERS = ("rig", "contract", "stores", "spark", "golden", "read")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def temporary_files() -> Iterator[None]:
+    """The temporary files of a session go with it. The environment stays: child processes share the lock of ports."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", directory)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -86,6 +86,7 @@ class Node:
             f"{jmx}.host=127.0.0.1",
             f"{jmx}.authenticate=false",
             f"{jmx}.ssl=false",
+            f"-Djava.io.tmpdir={self.folder}",  # a broker that is killed leaves its unpacked libraries there
             "-Djava.rmi.server.hostname=127.0.0.1",
             f"-Dlog4j.configuration={(Path(__file__).parent / 'log4j.properties').as_uri()}",
             "-Dorg.slf4j.simpleLogger.showDateTime=true",
