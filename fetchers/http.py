@@ -187,7 +187,7 @@ class HttpStore:
         except Exception as error:
             failure = failure_of(error, name, has_codes=self._has_codes)
             if failure is None and isinstance(error, Refused):
-                failure = StorageUnavailable(f"the server answered with {error}", object_name=name)
+                failure = StorageUnavailable(f"the server answered with {error}", object_name=name, may_have_sent=False)
             if failure is None:
                 raise
             raise failure from _without_url(error)

@@ -189,9 +189,17 @@ class StorageThrottled(RetriableError):
 
 
 class StorageUnavailable(RetriableError):
-    """The store could not be reached, or broke off in the middle."""
+    """The store could not be reached, or broke off in the middle.
+
+    `may_have_sent` is False if no part of a body can have come: there was no connection, or the answer was a failure
+    (5xx). A budget of bytes does not count such a GET.
+    """
 
     kind = ErrorKind.UNAVAILABLE
+
+    def __init__(self, message: str, *, may_have_sent: bool = True, **where: Any) -> None:
+        super().__init__(message, **where)
+        self.may_have_sent = may_have_sent
 
 
 class FallsBackError(RemoteFetchError):

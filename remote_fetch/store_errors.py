@@ -61,6 +61,7 @@ class _Failure(NamedTuple):
 
 _ABSENT = _Failure(SegmentNotFound, "no such object")
 _GONE = partial(SegmentNotFound, is_absent=False)
+_SENT_NOTHING = partial(StorageUnavailable, may_have_sent=False)
 _WITHOUT_CODE = _Failure(
     _GONE,
     "an answer says that there is no such object, and has no code of the store",
@@ -263,6 +264,8 @@ def failure_of(error: BaseException, object_name: str, *, has_codes: bool = Fals
                     found = _WITHOUT_BODY if any(map(_is_of_head, causes)) else _WITHOUT_CODE
                 if found is _BROKEN:
                     found = _with_fault(error)
+                if known in (_by_code, _by_status) and found.error is StorageUnavailable:
+                    found = found._replace(error=_SENT_NOTHING)
                 return found.error(found.text, object_name=object_name, hint=found.hint)
     return None
 
@@ -284,11 +287,13 @@ def _with_fault(error: BaseException) -> _Failure:
     """`_BROKEN` with this machine's words for what the connection failed with, if an error has its number."""
     for link in _links(error):
         if isinstance(link, socket.gaierror):
-            return _Failure(_BROKEN.error, f"{_BROKEN.text} (the host's name has no address)", _CHECK_ENDPOINT)
+            return _Failure(_SENT_NOTHING, f"{_BROKEN.text} (the host's name has no address)", _CHECK_ENDPOINT)
         number = link.errno if isinstance(link, OSError) and link.errno else 0
         if number in _OF_CONNECTIONS or (link is error and number > 0):
-            hint = _CHECK_ENDPOINT if number in _NOT_REACHED else None
-            return _Failure(_BROKEN.error, f"{_BROKEN.text} ({os.strerror(number)})", hint)
+            text = f"{_BROKEN.text} ({os.strerror(number)})"
+            if number in _NOT_REACHED:
+                return _Failure(_SENT_NOTHING, text, _CHECK_ENDPOINT)
+            return _Failure(_BROKEN.error, text)
     return _BROKEN
 
 

@@ -235,6 +235,27 @@ def test_the_systems_fault_is_named_in_this_machines_words(error: Exception, sai
     assert SECRET not in str(failure)
 
 
+@pytest.mark.parametrize(
+    ("error", "may_have_sent"),
+    [
+        (of_s3("InternalError", 500), False),
+        (of_s3("RequestTimeout", 400), False),
+        (of_azure("OperationTimedOut", 500), False),
+        (of_gcs(502), False),
+        (of_requests(500), False),
+        (aiohttp.ClientConnectorError(connection_key(), OSError(errno.ECONNREFUSED, SECRET)), False),
+        (aiohttp.ClientConnectorDNSError(connection_key(), socket.gaierror(-2, SECRET)), False),
+        (ConnectionResetError(errno.ECONNRESET, SECRET), True),
+        (of_a_short_body(), True),
+        (FlexibleChecksumError(error_msg=SECRET), True),
+    ],
+)
+def test_a_failure_that_sent_nothing_is_known(error: Exception, may_have_sent: bool) -> None:
+    failure = failure_of(error, "x")
+    assert isinstance(failure, StorageUnavailable)
+    assert failure.may_have_sent == may_have_sent
+
+
 def hints() -> Iterator[tuple[Exception, str]]:
     yield of_s3("AccessDenied", 403), "ListBucket"
     yield of_s3("ExpiredToken", 400), "Renew"

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from typing import TypeVar
 
 from remote_fetch.errors import (
@@ -46,7 +46,7 @@ T = TypeVar("T")
 _FIRST_WINDOW = 4
 """Ranges under way at first."""
 _WITHOUT_BYTES = StorageThrottled, StorageDenied, StorageConnectTimeout, SegmentNotFound
-"""The failures of GETs that brought no bytes. Before any other failure, a part of them may have come."""
+"""The failures of GETs that brought no bytes."""
 _CLOSE_WAIT_MS = 1000
 """The longest wait of `close` for GETs under way. Their threads are daemons, so that they end with the process."""
 
@@ -85,6 +85,11 @@ class Awaited:
     def is_done(self) -> bool:
         """Whether calling the object returns at once."""
         return self._call.is_done
+
+
+def _may_have_sent(error: RemoteFetchError) -> bool:
+    """Whether a part of the bytes may have come before the failure."""
+    return not isinstance(error, _WITHOUT_BYTES) and getattr(error, "may_have_sent", True)
 
 
 def _nothing(size_bytes: int, gets: int = 0) -> None:
@@ -254,6 +259,16 @@ class RangeReader:
         self._observer(RangeFetched(segment.topic_id_partition, size_bytes, duration_s, index_type))
         return size_bytes
 
+    def _windowed(self, once: Callable[[], T], began_s: float) -> T:
+        """The result of a call, whose outcome changes the number of GETs at a time."""
+        try:
+            result = once()
+        except StorageThrottled:
+            self._window.throttled(began_s)
+            raise
+        self._window.answered()
+        return result
+
     def _timed(
         self,
         once: Callable[[], T],
@@ -266,27 +281,29 @@ class RangeReader:
 
         `failed` takes the failure of each attempt that is not the last.
 
-        `counted_bytes` were taken from the budget for the first attempt. They are given back if the store refused to
-        send any, and taken again for another attempt if it may have sent some. None: the call is outside of the budget.
+        `counted_bytes` were taken from the budget for the first attempt, and are taken for another attempt when it
+        begins. They are given back if an attempt brought none. None: the call is outside of the budget.
         """
         partition = segment.topic_id_partition
         charge = _nothing if counted_bytes is None or self._budget is None else self._budget.charge
         counted = counted_bytes or 0
+        attempts = count()
 
         def measured() -> T:
+            if next(attempts) > 0:
+                charge(counted, gets=1)
             began = time.monotonic()
             try:
-                result = once()
-            except StorageThrottled:
-                self._window.throttled(began)
+                result = self._windowed(once, began)
+            except RemoteFetchError as error:
+                if not _may_have_sent(error):
+                    charge(-counted)
                 raise
-            self._window.answered()
             came_bytes = note(result, time.monotonic() - began)
             charge(came_bytes - counted)
             return result
 
         def retried(error: RemoteFetchError) -> None:
-            charge(0 if isinstance(error, _WITHOUT_BYTES) else counted, gets=1)
             self._observer(RangeRetried(partition, error.kind))
             failed((error.message, error.hint))
 
@@ -303,8 +320,6 @@ class RangeReader:
         try:
             return self._policy.call(with_credentials, on_retry=retried, closed=self._closed)
         except RemoteFetchError as error:
-            if isinstance(error, _WITHOUT_BYTES):
-                charge(-counted)
             error.at(topic=partition.topic, partition=partition.partition)
             raise
 

@@ -249,7 +249,7 @@ def _error_of(answer: Answer) -> RemoteFetchError:
     if status == 429:
         return StorageThrottled(f"the service asks for fewer requests {text}")
     if status >= 500:
-        return StorageUnavailable(f"the service cannot answer now {text}")
+        return StorageUnavailable(f"the service cannot answer now {text}", may_have_sent=False)
     if 300 <= status < 400:
         return UnsupportedFormat(
             f"the service redirects, which is not followed ({status})", hint=f"Name its last address in {_KEY}"

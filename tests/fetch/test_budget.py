@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pytest
 
@@ -185,6 +186,28 @@ def test_waiting_for_the_budget_counts_against_no_timeout() -> None:
     assert [len(each) for each in found] == [SIZE] * 4
 
 
+def test_an_attempt_is_charged_when_it_begins() -> None:
+    """Not before the pause, which may be the end of the read."""
+    budget = Budget(None, 1, clock=lambda: 0.0)
+    failed = threading.Event()
+    policy = RetryPolicy(60_000, 20_000)
+    open_reader = RangeReader(
+        Store(failures=1), policy, max_bytes=SIZE, range_bytes=SIZE, observer=lambda event: failed.set(), budget=budget
+    )
+
+    def read() -> None:
+        with suppress(StorageThrottled, Cancelled):
+            open_reader.read(requests(1)[0])
+
+    reading = threading.Thread(target=read)
+    reading.start()
+    assert failed.wait(10)
+    assert next_start_s(budget) == pytest.approx(1)
+    open_reader.close()
+    reading.join(10)
+    assert next_start_s(budget) == pytest.approx(1)
+
+
 def test_another_attempt_is_charged() -> None:
     budget = Budget(None, 50)
     open_reader = reader(Store(failures=3), budget)
@@ -208,7 +231,12 @@ def test_a_range_that_is_shorter_gives_the_rest_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "counted"), [(StorageThrottled("slow down"), 0), (StorageUnavailable("broke off"), SIZE)]
+    ("error", "counted"),
+    [
+        (StorageThrottled("slow down"), 0),
+        (StorageUnavailable("refused", may_have_sent=False), 0),
+        (StorageUnavailable("broke off"), SIZE),
+    ],
 )
 def test_a_get_that_brought_nothing_gives_its_bytes_back(error: RemoteFetchError, counted: int) -> None:
     """The next GET does not wait for them. Of a body that broke off a part came, and it counts as a whole."""
