@@ -21,11 +21,10 @@ from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
-import zstandard
-
 from fetchers._retries import asked_again
 from fetchers.layouts.aiven_backends import from_aiven_properties
 from fetchers.layouts.aiven_cache import Known, ManifestCache
+from fetchers.layouts.aiven_chunks import bytes_of_chunks
 from fetchers.layouts.aiven_keys import KEY_FILE_OPTION, Cipher, KeyRing, key_files
 from fetchers.layouts.aiven_manifest import ByteRange, Manifest, parse_manifest
 from fetchers.layouts.aiven_names import (
@@ -67,8 +66,12 @@ _PROBED_OBJECTS = 2_000
 
 
 class _Opened(NamedTuple):
-    """A segment whose manifest is known: the names of its objects, and the cipher if it is encrypted."""
+    """A segment whose manifest is known: the names of its objects, and the cipher if it is encrypted.
 
+    `name` is the manifest's own, without its suffix.
+    """
+
+    name: str
     log: str
     indexes: str
     manifest: Manifest
@@ -121,6 +124,7 @@ class AivenLayout:
                 )
             return self._read_chunks(store, opened, start, stop)
         except RemoteFetchError as error:
+            self._doubt(opened, error)
             raise error.at(object_name=opened.log) from error.__cause__
 
     def _read_chunks(self, store: ObjectStore, opened: _Opened, start: int, stop: int) -> Buffer:
@@ -128,22 +132,7 @@ class AivenLayout:
         first, last = start // chunks.chunk_bytes, (stop - 1) // chunks.chunk_bytes
         wanted = ByteRange(chunks.stored_range(first).start, chunks.stored_range(last).end)
         stored = _stored(store, opened, wanted)
-        inflate = zstandard.ZstdDecompressor() if opened.manifest.is_compressed else None
-        found = memoryview(bytearray(stop - start))
-        filled = 0
-        for chunk in range(first, last + 1):
-            at = chunks.stored_range(chunk)
-            piece: Buffer = stored[at.start - wanted.start : at.end - wanted.start]
-            original_bytes = chunks.original_bytes(chunk)
-            if opened.cipher is not None:
-                piece = opened.cipher.decrypt(memoryview(piece))
-            if inflate is not None:
-                piece = _inflated(inflate, piece, original_bytes)
-            origin = chunk * chunks.chunk_bytes
-            part = memoryview(piece)[max(start - origin, 0) : min(stop - origin, original_bytes)]
-            found[filled : filled + len(part)] = part
-            filled += len(part)
-        return found.toreadonly()
+        return bytes_of_chunks(stored, opened.manifest, opened.cipher, range(first, last + 1), ByteRange(start, stop))
 
     def read_index(
         self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, index_type: IndexType
@@ -157,7 +146,13 @@ class AivenLayout:
             data = _whole(store.get(opened.indexes, *place), place)
             return data if opened.cipher is None else opened.cipher.decrypt(data)
         except RemoteFetchError as error:
+            self._doubt(opened, error)
             raise error.at(object_name=opened.indexes) from error.__cause__
+
+    def _doubt(self, opened: _Opened, error: RemoteFetchError) -> None:
+        """Forget a manifest that does not fit the bytes: it may have been damaged on its way."""
+        if isinstance(error, CorruptSegment | DecompressionLimit):
+            self._cache.forget(opened.name)
 
     def segment_size(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata) -> int | None:
         """As `SizedLayout.segment_size`: the manifest's `originalFileSize`."""
@@ -190,7 +185,7 @@ class AivenLayout:
                 missing = error
                 continue
             self._is_iceberg = False
-            return _Opened(written + _LOG, written + _INDEXES, known.manifest, self._cipher(name, known))
+            return _Opened(name, written + _LOG, written + _INDEXES, known.manifest, self._cipher(name, known))
         if self._is_iceberg is None:
             self._is_iceberg = isinstance(self._what_is_there(store), UnsupportedFormat)
         if self._is_iceberg:
@@ -381,17 +376,3 @@ def _whole(data: Buffer, wanted: ByteRange) -> memoryview:
         end = wanted.start + view.nbytes
         raise CorruptSegment(f"the object ends at byte {end}, before byte {wanted.end} that its manifest knows")
     return view
-
-
-def _inflated(inflate: zstandard.ZstdDecompressor, data: Buffer, original_bytes: int) -> bytes:
-    """One chunk out of its zstd frame, which says its size. Raises CorruptSegment."""
-    try:
-        size_bytes = zstandard.get_frame_parameters(data).content_size
-        if size_bytes != original_bytes:
-            raise CorruptSegment(f"a chunk of {original_bytes} bytes is stored as a frame of {size_bytes}")
-        found = inflate.decompress(data, max_output_size=original_bytes)
-    except zstandard.ZstdError:
-        raise CorruptSegment("a chunk cannot be decompressed") from None
-    if len(found) != original_bytes:
-        raise CorruptSegment(f"a chunk of {original_bytes} bytes inflates to {len(found)}")
-    return found

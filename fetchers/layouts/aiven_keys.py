@@ -86,7 +86,7 @@ class KeyRing:
         if len(key) != _DATA_KEY_BYTES:
             raise StorageDenied(
                 f"the private key configured for the pair {key_pair_id!r:.80} does not open the segment's data key",
-                hint=f"Is the file of {option} that of another pair?",
+                hint=f"Is the file of {option} that of another pair? If not, the manifest is damaged",
             )
         self._right.add(key_pair_id)
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - an extra

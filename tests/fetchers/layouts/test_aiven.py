@@ -227,6 +227,27 @@ def test_a_manifest_that_was_damaged_on_its_way(keyed: AivenLayout) -> None:
     assert keyed.read_segment(Store(objects), written.metadata, 0, -1) == LOG
 
 
+@pytest.mark.parametrize("index", [None, IndexType.OFFSET])
+def test_a_manifest_that_does_not_fit_its_objects_is_fetched_again(keyed: AivenLayout, index: IndexType | None) -> None:
+    """It may have been damaged on its way, and was JSON all the same."""
+    written = Written(LOG, 100, True, ("k1", KEY), start_offset=8_000 + (index is None))
+    name = f"{written.name}.rsm-manifest"
+    objects = written.objects()
+    manifest = json.loads(objects[name])
+    manifest["segmentIndexes"]["offset"]["position"] += 1
+    manifest["chunkIndex"]["originalFileSize"] += 1
+    damaged_objects = objects | {name: json.dumps(manifest).encode()}
+
+    def read(store: Store) -> bytes:
+        if index is None:
+            return bytes(keyed.read_segment(store, written.metadata, 0, -1))
+        return bytes(keyed.read_index(store, written.metadata, index) or b"")
+
+    with pytest.raises(CorruptSegment):
+        read(Store(damaged_objects))
+    assert read(Store(objects)) == (LOG if index is None else b"the offset index")
+
+
 @pytest.mark.parametrize("name", ["prefix", "key.prefx", "encryption.key.pairs.k1.private.key", "chunk.size"])
 def test_unknown_options(name: str) -> None:
     with pytest.raises(ConfigError, match="has no option") as caught:
