@@ -5,7 +5,7 @@ Rules of the file:
 - A range takes its size from the budget before its GET starts. It gives the size back when the reader asks for the next
   range. A single range may be larger than the budget; it is then read alone.
 - Ranges are handed over in the order of the requests, whichever GET ends first.
-- A GET that is late is not repeated. Its bytes are used when they arrive.
+- A GET that is late is not repeated here. Its bytes are dropped when they arrive: the broker is asked for the stretch.
 - If the store throttles, fewer GETs run at the same time for a while.
 - With a budget a GET waits for its turn in a thread of the pool, before its deadline begins.
 - If the store refuses the credentials, the fetcher looks them up again, and the GET is repeated.
@@ -74,8 +74,8 @@ class Awaited:
         self._timeout_ms = timeout_ms
 
     def __call__(self) -> memoryview:
-        """Wait for the bytes. Raises the fetcher's error, StorageTimeout, or Cancelled."""
-        return self._call.wait(self._timeout_ms)
+        """Wait for the bytes. Raises the fetcher's error, StorageTimeout, or Cancelled, also after a timeout."""
+        return self._call.wait_or_cancel(self._timeout_ms)
 
     def cancel(self) -> None:
         """Give up a range that is not done: calling the object raises Cancelled. No GET is made that has not begun."""
