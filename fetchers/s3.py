@@ -22,6 +22,7 @@ from fsspec.asyn import sync
 from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, receive, size_of_range
 from fetchers._options import OPTIONS, Timeouts, check_endpoint, check_objects, with_defaults
 from fetchers._ranges import range_of
+from fetchers._s3_http import client_options
 from remote_fetch.errors import ConfigError, StorageDenied, StorageUnavailable
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
@@ -199,6 +200,7 @@ class S3Fetcher(CloudFetcher):
             "read_timeout": timeouts.read_s,
             "retries": {"mode": "standard", "total_max_attempts": 1},
             "max_pool_connections": _CONNECTIONS,
+            **client_options(),
         }
         check_objects(given, ("client_kwargs", "config_kwargs"))
         check_endpoint(given)

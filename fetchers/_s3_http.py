@@ -1,0 +1,46 @@
+"""The HTTP session of the S3 client: it follows no redirect.
+
+Rules of the file:
+
+- aiohttp follows a redirect to any host, and takes off only Authorization. A token of temporary credentials, or
+  a key of the customer (SSE-C), would go to that host, and its bytes would be taken for the store's.
+- botocore follows no Location either. It asks for the region of the bucket, and signs another request for its host.
+- An aiobotocore that cannot be given a session is left as it is.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+__all__ = ["client_options"]
+
+
+class _WithoutRedirects:
+    """A session of aiohttp, for requests."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def request(self, method: str, **arguments: Any) -> Any:
+        """A request whose answer may be a redirect."""
+        return self._session.request(method, **arguments, allow_redirects=False)
+
+
+@cache
+def client_options() -> Mapping[str, Any]:
+    """The arguments of the client's configuration (`AioConfig`) by which no redirect is followed."""
+    from aiobotocore.config import AioConfig  # noqa: PLC0415 - the extra brings it
+    from aiobotocore.httpsession import AIOHTTPSession  # noqa: PLC0415 - as above
+
+    followed: Any = AIOHTTPSession
+    if "http_session_cls" not in inspect.signature(AioConfig).parameters:
+        return {}
+
+    class DirectSession(followed):  # type: ignore[misc]
+        async def _get_session(self, proxy_url: Any) -> Any:
+            return _WithoutRedirects(await super()._get_session(proxy_url))
+
+    return {"http_session_cls": DirectSession}

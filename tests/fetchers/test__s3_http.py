@@ -1,0 +1,85 @@
+"""The S3 client and redirects: what the host sees to which an endpoint redirects."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import aiobotocore.config
+import pytest
+
+from fetchers import _s3_http
+from fetchers.s3 import S3Fetcher
+from remote_fetch.errors import StorageDenied
+
+OPTIONS = "remote.storage.options."
+
+
+class Redirecting(ThreadingHTTPServer):
+    """Redirects each request to the same server under another name, and notes what that name is asked."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.status = status
+        self.asked: list[dict[str, str]] = []
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Redirecting
+
+    def do_GET(self) -> None:
+        if self.headers["Host"].startswith("localhost"):
+            self.server.asked.append(dict(self.headers))
+            self.send_response(206)
+            self.send_header("Content-Range", "bytes 0-3/9")
+            self.send_header("Content-Length", "4")
+            self.end_headers()
+            self.wfile.write(b"evil")
+            return
+        self.send_response(self.server.status)
+        self.send_header("Location", f"http://localhost:{self.server.server_port}{self.path}")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_HEAD = do_GET
+
+    def log_message(self, *args: object) -> None: ...
+
+
+@pytest.fixture(params=[301, 302, 303, 307, 308])
+def server(request: pytest.FixtureRequest) -> Iterator[Redirecting]:
+    with Redirecting(request.param) as opened:
+        thread = threading.Thread(target=opened.serve_forever, daemon=True)
+        thread.start()
+        yield opened
+        opened.shutdown()
+        thread.join(5)
+
+
+def test_no_redirect_is_followed(server: Redirecting) -> None:
+    """It would take the token of the session to another host, and bring bytes from there."""
+    fetcher = S3Fetcher()
+    fetcher.configure(
+        {
+            "remote.storage.url": "s3://bucket/prefix",
+            OPTIONS + "endpoint_url": f"http://127.0.0.1:{server.server_port}",
+            OPTIONS + "key": "AKID",
+            OPTIONS + "secret": "secret",
+            OPTIONS + "token": "token",
+            OPTIONS + "client_kwargs": json.dumps({"region_name": "eu-west-1"}),
+        }
+    )
+    with pytest.raises(StorageDenied, match="somewhere else"):
+        fetcher.opened_store().get("a.log", 0, 4)
+    fetcher.close()
+    assert server.asked == []
+
+
+def test_a_release_that_takes_no_session_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Old:
+        def __init__(self, connector_args: object = None, **kwargs: object) -> None: ...
+
+    monkeypatch.setattr(aiobotocore.config, "AioConfig", Old)
+    assert _s3_http.client_options.__wrapped__() == {}
