@@ -4,6 +4,8 @@ Rules of the file:
 
 - A deadline bounds an answer as a whole. urllib3 and `http.client` wait for each piece, also for each byte of a header,
   as long as for the whole answer.
+- Interim answers (1xx, RFC 9110, 15.2) are passed over. `http.client` passes over 100 alone, and takes 103 for the
+  answer: the next request of the connection would read the real one.
 - urllib3 is loaded by the caller.
 """
 
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 import io
 import threading
-from http.client import HTTPResponse
+from http.client import HTTPException, HTTPResponse, parse_headers
 from typing import TYPE_CHECKING, Any
 
 from remote_fetch.deadline import Deadline
@@ -23,6 +25,8 @@ __all__ = ["SMALLEST_S", "CurrentDeadline", "timed"]
 
 SMALLEST_S = 0.001
 """A timeout of 0 means "do not wait" to a socket."""
+_MOST_INTERIM = 16
+"""Most interim answers before an answer. Without a limit a server could keep a thread beyond its deadline."""
 
 
 class CurrentDeadline(threading.local):
@@ -38,6 +42,14 @@ def timed(pool_class: type[Any], current: CurrentDeadline) -> type[Any]:
         def __init__(self, sock: socket.socket, *arguments: Any, **named: Any) -> None:
             super().__init__(sock, *arguments, **named)
             self.fp = io.BufferedReader(_TimedReader(sock, self.fp, current))
+
+        def _read_status(self) -> tuple[str, int, str]:
+            for _ in range(_MOST_INTERIM + 1):
+                found: tuple[str, int, str] = super()._read_status()  # type: ignore[misc]
+                if found[1] >= 200:
+                    return found
+                parse_headers(self.fp)
+            raise HTTPException(f"more than {_MOST_INTERIM} interim answers")
 
     connection = type("Connection", (pool_class.ConnectionCls,), {"response_class": Response})
     return type(pool_class.__name__, (pool_class,), {"ConnectionCls": connection})

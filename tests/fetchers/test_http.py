@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+import threading
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -311,3 +313,39 @@ class TestSizes:
         server.plan = lambda asked: Fault(FaultKind.STATUS, status)
         with pytest.raises(error):
             opened(server).size(METADATA)
+
+
+class Hinting(BaseHTTPRequestHandler):
+    """Sends interim answers before the answer, as many as the name of the object says."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        name = self.path.rpartition("/")[2]
+        for _ in range(int(name)):
+            self.wfile.write(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n")
+        body = name.zfill(10).encode()
+        self.send_response(206)
+        self.send_header("Content-Range", "bytes 0-9/100")
+        self.send_header("Content-Length", "10")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None: ...
+
+
+def test_interim_answers_are_passed_over() -> None:
+    """Else the next request of the connection would read the answer to the one before."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hinting) as hinting:
+        thread = threading.Thread(target=hinting.serve_forever, daemon=True)
+        thread.start()
+        fetcher = HttpFetcher()
+        fetcher.configure({URL: f"http://127.0.0.1:{hinting.server_port}"})
+        for name in ("1", "0", "16"):
+            assert bytes(fetcher.opened_store().get(name, 0, 10)) == name.zfill(10).encode()
+        with pytest.raises(StorageUnavailable):
+            fetcher.opened_store().get("17", 0, 10)
+        assert bytes(fetcher.opened_store().get("2", 0, 10)) == b"0000000002"
+        fetcher.close()
+        hinting.shutdown()
+        thread.join(5)
