@@ -348,8 +348,8 @@ def _by_redirects(error: BaseException) -> _Failure | None:
 
 
 def _by_status(error: BaseException) -> _Failure | None:
-    if type(error).__module__ == "aiohttp.http_exceptions":
-        return None  # what aiohttp's parser gives as a status is its own, not the store's: 400 for a body cut short
+    if any(type(link).__module__ == "aiohttp.http_exceptions" for link in (error, error.__cause__)):
+        return None  # a status of aiohttp's parser is its own, not the store's: 400 for what is no answer, or cut short
     status = _status_of(error)
     return None if status is None else _STATUS.get(status)
 

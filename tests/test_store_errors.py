@@ -72,6 +72,12 @@ def of_a_short_body() -> Exception:
     return caused(aiohttp.ClientPayloadError("Response payload is not completed"), inner)
 
 
+def of_no_answer() -> Exception:
+    """As aiohttp says that it cannot parse the head of an answer: with two lengths, or bytes of the body before."""
+    inner: Exception = aiohttp.http_exceptions.BadHttpMessage(SECRET)
+    return caused(of_aiohttp(400), inner)
+
+
 def of_aiohttp(status: int) -> Exception:
     info = aiohttp.RequestInfo(URL(f"https://h/x?sig={SECRET}"), "GET", {}, URL("https://h/x"))  # type: ignore[arg-type]
     return aiohttp.ClientResponseError(info, (), status=status, message=SECRET)
@@ -170,6 +176,8 @@ ERRORS: list[tuple[Exception, type[RemoteFetchError]]] = [
     (google.DefaultCredentialsError(SECRET), StorageDenied),  # type: ignore[no-untyped-call]
     (google.RefreshError(SECRET), StorageDenied),  # type: ignore[no-untyped-call]
     (google.TransportError(SECRET), StorageUnavailable),  # type: ignore[no-untyped-call]
+    (of_no_answer(), StorageUnavailable),
+    (caused(azure.ServiceResponseError(SECRET), of_no_answer()), StorageUnavailable),
     (of_a_short_body(), StorageUnavailable),
     (of_aiohttp(401), StorageDenied),
     (of_aiohttp(404), SegmentNotFound),
