@@ -5,7 +5,8 @@ Rules of the file:
 - gcsfs finds the credentials (options, application default credentials, workload identity, none).
 - The thread that reads renews them, five minutes before they expire. The loop serves all threads and must not wait.
 - The filesystem is gcsfs's plain one. Its default first asks by gRPC what kind of bucket it has.
-- The connections are an aiohttp session of our own: gcsfs has no public method that makes its session.
+- The connections are an aiohttp session of our own: gcsfs has no public method that makes its session. A listing that
+  goes on after credentials were looked up again twice, which closes the session, makes another one.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ class _GcsStore(CloudStore):
         import gcsfs  # noqa: PLC0415 - as above
 
         filesystem, pays = self._filesystem, self._filesystem.requester_pays
-        if self._session is None:  # a session belongs to the loop in which it is made
+        if self._session is None or self._session.closed:  # a session belongs to the loop in which it is made
             self._session = aiohttp.ClientSession(**filesystem.session_kwargs)
             weakref.finalize(self, _close, self._session, filesystem.loop)
         signed = {"User-Agent": f"python-gcsfs/{gcsfs.__version__}", **headers}

@@ -221,3 +221,44 @@ def test_a_404_says_what_is_missing(text: bytes, error: type[Exception]) -> None
         finally:
             server.shutdown()
             thread.join()
+
+
+def test_a_listing_goes_on_after_credentials_were_looked_up_twice() -> None:
+    """The second look-up closes the connections of the store from which the listing came."""
+    import http.server
+    import threading
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            page = "2" if "pageToken" in self.path else "1"
+            found = {"kind": "storage#objects", "items": [{"name": f"tier/{page}", "size": "1"}]}
+            body = json.dumps(found if page == "2" else {**found, "nextPageToken": "2"}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            fetcher = GcsFetcher()
+            fetcher.configure(
+                {
+                    "remote.storage.url": "gs://tier/tier",
+                    "remote.storage.options.token": "anon",
+                    "remote.storage.options.endpoint_url": f"http://127.0.0.1:{server.server_port}",
+                }
+            )
+            listing = iter(fetcher.list_objects())
+            assert next(listing).name == "1"
+            fetcher.refresh_credentials()
+            fetcher.refresh_credentials()
+            assert [found.name for found in listing] == ["2"]
+            fetcher.close()
+        finally:
+            server.shutdown()
+            thread.join()
