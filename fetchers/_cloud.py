@@ -156,6 +156,7 @@ class CloudStore(FsspecStore):
         remembered, pages_since, most_pages = page, 0, 1
         while True:
             found = asked_again(partial(self._page, prefix.removesuffix("/"), bucket, key, page))
+            _check_names(found, key, below)
             for folder in found.folders:
                 yield folder[root_chars:].removesuffix("/"), {"type": "directory"}
             for info in found.objects:
@@ -258,6 +259,20 @@ class CloudFetcher(ComposedFetcher):
 def _close(store: ObjectStore | None) -> None:
     if isinstance(store, CloudStore):
         store.close()
+
+
+def _check_names(found: Page, key: str, below: str) -> None:
+    """Raise StorageUnavailable for a page with a name that is not below `key`, as of a server that ignores a prefix.
+
+    Its folders would be listed again and again, without end.
+    """
+    names = (*found.folders, *(info.name for info in found.objects))
+    if key in found.folders or not all(name.startswith(key) for name in names):
+        raise StorageUnavailable(
+            "the listing has names that were not asked for",
+            object_name=below,
+            hint="The server, or what stands before it, has to regard the prefix of a listing",
+        )
 
 
 def size_of_range(start: int, end: int | None, content_range: str | None, content_length: int | None) -> int:

@@ -260,6 +260,21 @@ def test_a_listing_that_is_missing_is_not_empty(page: list[Page | Exception], st
     assert list(store.list("a"))[-1] == ObjectInfo("a/2", 6)
 
 
+@pytest.mark.parametrize(
+    "page",
+    [
+        Page((), (ObjectInfo("other/2", 5),), None),
+        Page(("other/",), (), None),
+        Page(("a/",), (), None),  # the folder in itself
+    ],
+)
+def test_names_that_were_not_asked_for(page: Page) -> None:
+    """A server that ignores the prefix. Names would be cut in the middle, and folders listed without end."""
+    with pytest.raises(StorageUnavailable, match="names that were not asked for") as caught:
+        list(Store("b", [page] * 9).list("a"))
+    assert caught.value.object_name == "b/a/"
+
+
 def test_a_listing_whose_next_page_is_the_same_one_ends() -> None:
     again = Page((), (ObjectInfo("a/1", 5),), "next")
     store = Store("b", [again, again, again])
