@@ -78,8 +78,9 @@ def batches_of(
         data = reader.read(RangeRequest(piece.segment, start, stop)) if stop > start else memoryview(b"")
         framer.feed(data)
         while (batch := framer.next_batch()) is not None:
+            is_joined = last_offset >= piece.last_offset
             if _ends_behind(
-                batch, piece, end_is_inferred=end_is_inferred and not (joins and last_offset < piece.last_offset)
+                batch, framer, piece, is_joined, end_is_inferred=end_is_inferred and (is_joined or not joins)
             ):
                 return
             check_followed(batch, *framer.unread, piece.start_entry_offset)
@@ -97,10 +98,17 @@ def batches_of(
             return
 
 
-def _ends_behind(batch: FramedBatch, piece: SegmentSlice, *, end_is_inferred: bool) -> bool:
-    """Whether a batch begins behind the slice, where the walk ends. Raises CorruptSegment for a wrong batch."""
+def _ends_behind(
+    batch: FramedBatch, framer: BatchFramer, piece: SegmentSlice, is_joined: bool, *, end_is_inferred: bool
+) -> bool:
+    """Whether a batch begins behind the slice, where the walk ends. Raises CorruptSegment for a wrong batch.
+
+    If the batches before it end sooner (not `is_joined`), there is a gap, or the offset of this batch is damaged.
+    """
     is_behind = batch.header.magic == 2 and batch.header.base_offset > piece.last_offset
     if not is_behind:
         check_crc(batch)
     check_inside(batch, piece.segment, end_is_inferred=end_is_inferred)
+    if is_behind and not is_joined:
+        check_followed(batch, *framer.unread, -1)
     return is_behind

@@ -89,11 +89,11 @@ class _Completion:
         None if no batch begins in it, or if the log has deleted all of it.
         """
         try:
-            return settle_cut(self._storage, step)
+            return self._between(step)
         except (StorageDenied, SegmentNotFound) as error:
             newer = relocated(self._locator, self._partition, [step.segment]).get(step.segment.segment_id)
             if newer is not None:
-                return settle_cut(self._storage, replace(step, segment=newer))
+                return self._between(replace(step, segment=newer))
             if isinstance(error, StorageDenied):
                 raise
             if self._is_deleted(step):
@@ -103,6 +103,9 @@ class _Completion:
                 "then planned from the objects that exist"
             )
             raise
+
+    def _between(self, step: SegmentSlice) -> SegmentSlice | None:
+        return settle_cut(self._storage, step, end_is_inferred=self._locator.end_is_inferred(step.segment))
 
     def _is_deleted(self, step: SegmentSlice) -> bool:
         """Whether the broker has deleted all offsets of a slice. False without a broker."""

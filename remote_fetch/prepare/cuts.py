@@ -25,8 +25,11 @@ from remote_fetch.session.storage import Storage
 __all__ = ["settle_cut"]
 
 
-def settle_cut(storage: Storage, piece: SegmentSlice) -> SegmentSlice | None:
+def settle_cut(storage: Storage, piece: SegmentSlice, *, end_is_inferred: bool = False) -> SegmentSlice | None:
     """The slice between offsets for a part that was cut at bytes. None if no batch begins in the part.
+
+    If the end of the segment is inferred, its object may go on behind that end, also behind a gap. A cut there lies
+    behind the last batch before the end.
 
     Costs one GET of the offset index and one small range for each cut. Raises the errors of a fetcher, and
     CorruptSegment or UnsupportedFormat if the segment is damaged before the cut.
@@ -35,7 +38,7 @@ def settle_cut(storage: Storage, piece: SegmentSlice) -> SegmentSlice | None:
     try:
         index = read_offset_index(storage, segment)
         cuts = [cut for cut in (piece.start_position or -1, piece.end_position) if cut >= 0]
-        found = all_at_once(partial(_last_before, storage, piece, index), cuts)
+        found = all_at_once(partial(_last_before, storage, piece, index, end_is_inferred), cuts)
         before = dict(zip(cuts, found, strict=True))
         first = max(piece.first_offset, before.get(piece.start_position, -1) + 1)
         last = min(piece.last_offset, before.get(piece.end_position, piece.last_offset))
@@ -50,7 +53,9 @@ def settle_cut(storage: Storage, piece: SegmentSlice) -> SegmentSlice | None:
         ) from error.__cause__
 
 
-def _last_before(storage: Storage, piece: SegmentSlice, index: OffsetIndex | None, cut: int) -> int:
+def _last_before(
+    storage: Storage, piece: SegmentSlice, index: OffsetIndex | None, end_is_inferred: bool, cut: int
+) -> int:
     """The last offset of the last batch that begins before byte `cut` of the piece's segment."""
     segment = piece.segment
     whole = SegmentSlice(segment, segment.start_offset, segment.end_offset)
@@ -63,7 +68,10 @@ def _last_before(storage: Storage, piece: SegmentSlice, index: OffsetIndex | Non
         likely_end = -1 if after is None else after.position
         searches.append((near, partial(_walk_by, storage, candidate, near, cut, likely_end)))
     from_first_byte: tuple[SegmentSlice, Callable[[], int]] = (whole, partial(_walk, storage, whole, cut, -1))
-    return first_sound(storage, [*(searches or [from_first_byte]), from_first_byte])
+    searches = searches or [from_first_byte]
+    # A gap at an inferred end is believed once the bytes were fetched again.
+    searches.append((whole, partial(_walk, storage, whole, cut, -1, joins=not end_is_inferred)))
+    return first_sound(storage, searches)
 
 
 def _walk_by(storage: Storage, index: OffsetIndex, near: SegmentSlice, cut: int, likely_end: int) -> int:
@@ -84,15 +92,16 @@ def _around(index: OffsetIndex, cut: int) -> tuple[OffsetPosition | None, Offset
     return before, None
 
 
-def _walk(storage: Storage, near: SegmentSlice, cut: int, likely_end: int) -> int:
+def _walk(storage: Storage, near: SegmentSlice, cut: int, likely_end: int, *, joins: bool = True) -> int:
     """The last offset of the last batch that begins before byte `cut`. Reads batches from `near.start_position` on.
 
     A batch must begin there. `likely_end` is the byte at which the walk will probably stop, -1 if unknown. Raises
     MisleadingIndex if the batches contradict the index entry that gave `near.start_position`, and CorruptSegment for
-    a batch that is not of the segment: no cut may lie before it.
+    a batch that is not of the segment: no cut may lie before it. If not `joins`, a batch behind the segment ends the
+    walk, also behind a gap.
     """
     last_offset = near.segment.start_offset - 1
-    for batch in batches_of(storage, near, likely_end, joins=True):
+    for batch in batches_of(storage, near, likely_end, joins=joins):
         header = batch.header
         check_order(batch, last_offset, (near.start_entry_offset,))
         last_offset = header.last_offset

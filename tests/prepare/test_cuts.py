@@ -18,6 +18,7 @@ from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.prepare.cuts import settle_cut
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import SegmentOptions, encode_offset_index
 from remote_fetch.testing.strategies import logs, segment_options
 from tests.scan.bucket import DENSE, Bucket, DamagingBucket, plain_log
@@ -183,6 +184,31 @@ def test_an_offset_that_stays_in_the_segment_moves_no_cut(number: int, bit: int,
         bucket = DamagingBucket(segment, number * batch_bytes + 7, lambda byte: byte ^ 1 << bit)
         with Session(Config.parse({}), bucket) as session:
             assert bounds([settle_cut(session.storage, piece)]) == [(5 * before, 19)]
+
+
+@pytest.mark.parametrize("damages", [0, 1, 2])
+@pytest.mark.parametrize("gap", [(15, 19), (15, 24)])
+def test_a_gap_at_an_inferred_end_moves_no_cut(gap: tuple[int, int], damages: int) -> None:
+    """Another leader's segment begins at 20. The last part has the gap, and the broker gives it where it is read."""
+    log = plain_log(segments=1, batches=3)
+    log.take_out(gap[1] - gap[0] + 1)
+    for _ in range(3):
+        log.append_batch([Record(n, value=b"v") for n in range(5)])
+    log.roll()
+    built = log.segments(cuts=[0, log.next_offset])[0]
+    piece = SegmentSlice(replace(built.metadata, end_offset=19), 0, 19)
+    batch_bytes = len(plain_log(segments=1, batches=1).segments()[0].log)
+    bucket = DamagingBucket(built, batch_bytes + 2, lambda byte: byte + 2, damages)
+    with Session(Config.parse({}), bucket) as session:
+        edges = [0, 2 * batch_bytes, len(built.log) - 10, -1]
+        pieces = [replace(piece, start_position=a, end_position=b, is_cut=True) for a, b in pairwise(edges)]
+        if damages == 2:
+            with pytest.raises(CorruptSegment, match="follows one that ends with"):
+                settle_cut(session.storage, pieces[0], end_is_inferred=True)
+        found = [settle_cut(session.storage, one, end_is_inferred=True) for one in pieces]
+        assert bounds(found) == [(0, 9), (10, 14), (15, 19)]
+        with pytest.raises(CorruptSegment, match="in a segment of offsets 0 to 19"):
+            settle_cut(session.storage, pieces[1])
 
 
 def test_an_object_that_is_gone_is_an_error() -> None:

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from fetchers.local import LocalFetcher
 from remote_fetch.config import Config
 from remote_fetch.errors import OffsetOutOfRange, RemoteFetchError, SegmentNotFound, StorageDenied, Unlocatable
-from remote_fetch.model import IsolationLevel
+from remote_fetch.locate.listing import GAP_HINT
+from remote_fetch.model import IsolationLevel, Uuid
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.prepare.completion import complete
 from remote_fetch.session.session import Session
@@ -83,6 +84,32 @@ def test_a_marker_further_on_than_a_task_was_told(locator: str, tmp_path: Path) 
     rows, _ = read({**where, "minPartitions": "12", "kafka.isolation.level": "read_committed"})
     assert rows == expected(log.expected(COMMITTED, 0, log.next_offset))
     assert len(rows) == 21
+
+
+def test_tasks_of_a_segment_with_a_gap_where_the_copy_of_another_leader_begins(tmp_path: Path) -> None:
+    """A listing cannot tell the gap from a missing object: the one task that has it needs a broker, and says so."""
+    log = plain_log(segments=1, batches=3)
+    log.take_out(7)
+    for _ in range(3):
+        log.append_batch([Record(n, value=b"v" * 40) for n in range(5)])
+    log.roll()
+    (whole,) = log.segments(cuts=[0, log.next_offset])
+    where = {**tier(tmp_path, [whole]), "remote.locator": "listing", "minPartitions": "6"}
+    copy = replace(whole.metadata, start_offset=20, segment_id=replace(whole.metadata.segment_id, id=Uuid(bytes(16))))
+    tier(tmp_path, [replace(log.segments(cuts=[22, log.next_offset])[0], metadata=copy)])
+    plan = planned(where)
+    assert len(plan.tasks) > 4
+    rows: list[Any] = []
+    errors: list[RemoteFetchError] = []
+    for task in plan.tasks:
+        try:
+            rows += read(where, replace(plan, tasks=(task,)))[0]
+        except RemoteFetchError as error:
+            errors.append(error)
+    assert [row[2] for row in rows] == [*range(15), *range(27, 37)]  # the task with the gap has 22 to 26 too
+    (missing,) = errors
+    assert isinstance(missing, Unlocatable)
+    assert (missing.first, missing.last, missing.hint) == (15, 19, GAP_HINT)
 
 
 @pytest.mark.parametrize("cut", ["1", "12"])
