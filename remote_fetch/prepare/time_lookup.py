@@ -19,7 +19,7 @@ from itertools import islice
 
 from remote_fetch.decode.decoded_rows import arrow_of
 from remote_fetch.decode.run_decoder import BatchReader
-from remote_fetch.errors import CorruptSegment, RemoteFetchError, Unlocatable
+from remote_fetch.errors import CorruptSegment, FallsBackError, RemoteFetchError, Unlocatable
 from remote_fetch.formats.batches import FramedBatch
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.formats.indexes import TimeIndex
@@ -31,7 +31,7 @@ from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import Notice, SegmentScanned
 from remote_fetch.plan.ranges import SegmentSlice, leading_slices, plan_offsets
 from remote_fetch.prepare.batch_walk import batches_of, first_sound
-from remote_fetch.prepare.order import check_order
+from remote_fetch.prepare.order import MisleadingIndex, check_order
 from remote_fetch.prepare.positions import narrow_slice
 from remote_fetch.prepare.refusals import refuse_broker_ranges
 from remote_fetch.prepare.view import OpenPartition
@@ -100,10 +100,27 @@ class TimeLookup:
             first, stop = max(other.start_offset, piece.first_offset), min(other.end_offset, last)
             is_same = (other.start_offset, other.end_offset) == (segment.start_offset, segment.end_offset)
             if first <= stop and not is_same and opened.lineage.accepts(other):
-                earlier = self._first_in_slice(SegmentSlice(other, first, stop), timestamp_ms)
+                try:
+                    earlier = self._first_in_slice(SegmentSlice(other, first, stop), timestamp_ms)
+                except FallsBackError:
+                    if _epoch(other, stop) <= _epoch(segment, stop) and self._has_all(segment, first, stop):
+                        continue  # nothing is hidden, so that the copy is not needed
+                    raise
                 if earlier is not None and _epoch(other, earlier) >= _epoch(segment, earlier):
                     found, last = earlier, earlier - 1
         return found
+
+    def _has_all(self, segment: RemoteLogSegmentMetadata, first: int, last: int) -> bool:
+        """Whether the batches of a segment have the offsets `first` to `last` without a gap."""
+        piece = narrow_slice(self._storage, SegmentSlice(segment, first, last))
+        try:
+            for batch in batches_of(self._storage, piece, piece.end_position, end_is_inferred=False):
+                if batch.header.base_offset > first:
+                    return False
+                first = max(first, batch.header.last_offset + 1)
+        except (MisleadingIndex, FallsBackError):
+            return False
+        return first > last
 
     def _check_joined(self, before: SegmentSlice | None, piece: SegmentSlice) -> None:
         """Raise Unlocatable if an object is missing right before a slice, because the wanted record may be in it."""

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remote_fetch.errors import CorruptSegment, ErrorKind, Unlocatable
+from remote_fetch.errors import CorruptSegment, ErrorKind, SegmentNotFound, Unlocatable
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.model import UNKNOWN_SIZE, IndexType, IsolationLevel, LeaderEpoch, RemoteLogSegmentMetadata, Uuid
 from remote_fetch.prepare.segment_ends import offset_at_start
@@ -496,6 +496,27 @@ class TestSizes:
         tier.told.insert(0, lost)  # the one that was finished earlier
         outcome = tier.read(UNCOMMITTED, by_listing=False, start=utc(times[27]))
         assert outcome.fine()[0].offset == 27
+
+    @pytest.mark.parametrize("number", [27, 35, 39])
+    def test_a_time_in_a_segment_of_which_a_shorter_copy_is_missing(self, number: int) -> None:
+        """The segment has all offsets of the copy, so the copy hides none of its records."""
+        tier = plain_tier()
+        times = [row.timestamp_ms for row in expected_rows(tier.log_builder.records())]
+        whole = tier.told[1]
+        lost = replace(whole, end_offset=37, segment_id=replace(whole.segment_id, id=Uuid(bytes(15) + b"9")))
+        tier.told.append(lost)
+        outcome = tier.read(UNCOMMITTED, by_listing=False, start=utc(times[number]))
+        assert outcome.fine()[0].offset == number
+
+    def test_a_time_in_a_missing_segment_under_another_one(self) -> None:
+        """The segment whose end offset lies ends before the offsets of the missing one."""
+        tier = plain_tier()
+        times = [row.timestamp_ms for row in expected_rows(tier.log_builder.records())]
+        Told("end_offset", 39)(tier, 0)
+        del tier.logs[tier.at(1).segment_id.id]
+        outcome = tier.read(UNCOMMITTED, by_listing=False, start=utc(times[27]))
+        assert isinstance(outcome.error, SegmentNotFound)
+        assert outcome.rows == []
 
     def test_a_time_in_a_branch_that_the_log_has_lost(self) -> None:
         """No checkpoint tells so, and the read takes the branch of the later epoch."""
