@@ -7,6 +7,7 @@ Rules of the file:
 - An index only tells where to look. If the batches contradict it, the segment is searched again without it.
 - The bounds of a segment may be wrong. So the other segments that share offsets with it are searched too, up to the
   record that was found.
+- Under a listing, a slice that has no such record is measured, because it may end sooner than the listing shows.
 - The broker is asked if the tier does not hold the record, or if the store does not give it.
 """
 
@@ -78,11 +79,12 @@ class TimeLookup:
     def _first_in_tier(self, opened: OpenPartition, pieces: Iterable[SegmentSlice], timestamp_ms: int) -> int | None:
         before: SegmentSlice | None = None
         for piece in pieces:
-            found = self._first_in_slice(piece, timestamp_ms)
-            if not self._locator.end_is_inferred(piece.segment):
-                found = self._first_beside(opened, piece, found, timestamp_ms)
+            found = self._first_between(opened, before, piece, timestamp_ms)
+            if found is None:
+                found = self._first_in_slice(piece, timestamp_ms)
+                if not self._locator.end_is_inferred(piece.segment):
+                    found = self._first_beside(opened, piece, found, timestamp_ms)
             if found is not None:
-                self._check_joined(before, piece)
                 return found
             before = piece
         return None
@@ -122,22 +124,41 @@ class TimeLookup:
             return False
         return first > last
 
-    def _check_joined(self, before: SegmentSlice | None, piece: SegmentSlice) -> None:
-        """Raise Unlocatable if an object is missing right before a slice, because the wanted record may be in it."""
+    def _first_between(
+        self, opened: OpenPartition, before: SegmentSlice | None, piece: SegmentSlice, timestamp_ms: int
+    ) -> int | None:
+        """The first record at or after the time in the offsets that the slice before `piece` should have, and lacks.
+
+        Such a slice may have been passed over by its time index, so that its end is not seen. Raises Unlocatable if no
+        segment has those offsets, because the wanted record may be in them.
+        """
         if before is None or not self._locator.end_is_inferred(before.segment):
-            return
-        partition = piece.partition
-        known = self._locator.measure(partition, before.segment).segments
-        last = max((one.end_offset for one in known if one.start_offset < piece.first_offset), default=-1)
-        if last < piece.first_offset - 1:
-            raise Unlocatable(
-                f"no object holds offsets {last + 1} to {piece.first_offset - 1}, where the time may be",
-                first=last + 1,
-                last=piece.first_offset - 1,
-                topic=partition.topic,
-                partition=partition.partition,
-                hint=GAP_HINT,
-            )
+            return None
+        partition, stop = piece.partition, piece.first_offset
+        measured = self._locator.measure(partition, before.segment).segments
+        behind = [one.end_offset + 1 for one in measured if one.segment_id == before.segment.segment_id]
+        first = max([before.first_offset, *behind])
+        if first >= stop:
+            return None
+        known = self._locator.recheck(partition, first)
+        steps = plan_offsets(partition, opened.with_timeline(known), first, stop)
+        for other in leading_slices(steps):
+            if self._locator.end_is_inferred(other.segment):
+                break
+            found = self._first_in_slice(other, timestamp_ms)
+            if found is not None:
+                return found
+            first = other.last_offset + 1
+        if first >= stop:
+            return None
+        raise Unlocatable(
+            f"no object holds offsets {first} to {stop - 1}, where the time may be",
+            first=first,
+            last=stop - 1,
+            topic=partition.topic,
+            partition=partition.partition,
+            hint=GAP_HINT,
+        )
 
     def _first_in_slice(self, piece: SegmentSlice, timestamp_ms: int) -> int | None:
         segment = piece.segment

@@ -365,6 +365,19 @@ class TestTimes:
         log.roll()
         assert read(Bucket(log.segments()), start="1970-01-01T00:00:04Z").offsets == [5]
 
+    def test_a_listed_segment_that_ends_sooner_is_not_passed_over(self) -> None:
+        """The time index of the short segment has no such time. The record is in an earlier upload, or in a hole."""
+        log = LogBuilder()
+        for seconds in (1, 2, 9, 3, 10):
+            log.append_batch([Record(0, 0, b"k", b"v")], base_timestamp_ms=FIRST_TIMESTAMP_MS + 1000 * seconds)
+            log.roll()
+        start = datetime.fromtimestamp(FIRST_TIMESTAMP_MS / 1000 + 9, UTC)
+        long, short = log.segments(cuts=[0, 3, 4, 5]), log.segments(SegmentOptions(upload=1), cuts=[0, 1, 2])
+        assert read(Bucket([*long, *short]), start=start).fine() == expected_rows(log.records())[2:]
+        outcome = read(Bucket(segment for at, segment in enumerate(log.segments()) if at != 2), start=start)
+        assert isinstance(outcome.error, Unlocatable)
+        assert (outcome.error.first, outcome.error.last) == (2, 2)
+
     def test_a_base_offset_out_of_order(self) -> None:
         log = plain_log(segments=1)
         bucket = Bucket(log.segments())
