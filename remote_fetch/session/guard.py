@@ -31,7 +31,9 @@ T = TypeVar("T")
 
 _READ_AGAIN = "Read again: a new read gives the records that the log has now"
 _LOG_START_S = 0.5
-"""How old a log start may be. Records that are deleted later count as fetched, as in a consumer's own buffers."""
+"""How long an answer about the log start is believed. Records that are deleted later count as fetched, as in a
+consumer's own buffers. The time counts from the answer on: over a slow line each answer would be too old when it comes,
+and a consumer's records have been as long under way."""
 _TOPIC_S = 5.0
 """How long the guard relies on a permission and on a topic id while objects are read."""
 _LEAST_S = 0.5
@@ -58,7 +60,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
-    """A log start, the time of the answer, and the time from which on the guard asks again."""
+    """A log start, the time of the question, and the time from which on the guard asks again."""
 
     log_start: int
     heard_at: float
@@ -140,7 +142,7 @@ class LogGuard:
         """
         now = self._clock()
         told = self._cluster.log_bounds(partition, isolation, timeout_s=timeout_s)
-        self._heard[partition] = _Heard(told.log_start_offset or 0, now, now + _LOG_START_S)
+        self._heard[partition] = _Heard(told.log_start_offset or 0, now, self._clock() + _LOG_START_S)
         return told
 
     def confirm(self, partition: TopicIdPartition) -> None:

@@ -25,7 +25,7 @@ PATIENCE = Patience(wait_s=20, blind_s=30, pause_s=0, slice_pause_s=10, slice_ti
 class Asked:
     """A cluster that counts its questions. While it is away, each takes the time that was given for it.
 
-    - `slow_s`: a description comes after this time.
+    - `slow_s`: a description comes after this time, and the ends of the log after `lists_s`.
     - `refused`: the code of the error of a description.
     """
 
@@ -34,6 +34,7 @@ class Asked:
     is_away: bool = False
     now_s: float = 100.0
     slow_s: float = 0.0
+    lists_s: float = 0.0
     refused: int | None = None
     describes: int = 0
     lists: int = 0
@@ -57,6 +58,7 @@ class Asked:
         if self.is_away:
             self.now_s += timeout_s or 8
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "Local: Timed out"))
+        self.now_s += self.lists_s
         return LogBounds(self.log_start, 100)
 
 
@@ -94,6 +96,15 @@ def test_an_answer_about_the_ends_counts_for_a_moment() -> None:
     with pytest.raises(KafkaException):
         guard.ask(PARTITION, LEVEL)
     assert cluster.lists == 5, "the caller decides how long to wait"
+
+
+def test_an_answer_counts_from_when_it_comes() -> None:
+    """Over a slow line it would be too old at once, and each slice would be asked about."""
+    cluster = Asked(lists_s=0.6)
+    guard = guard_of(cluster, [])
+    for _ in range(5):
+        assert guard.check(PARTITION, LEVEL, 5) == 5
+    assert cluster.lists == 1
 
 
 def test_a_log_start_that_has_passed() -> None:
