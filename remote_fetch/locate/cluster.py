@@ -33,7 +33,7 @@ from remote_fetch.locate.clients import NO_LONG_POLL, PROBE, Consumer, admin_pro
 from remote_fetch.locate.consumer_offsets import ConsumerOffsets
 from remote_fetch.locate.contact import first_contact
 from remote_fetch.locate.epoch_prober import EpochProber
-from remote_fetch.locate.slices import ask_in_slices
+from remote_fetch.locate.slices import Newcomer, ask_in_slices
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 
 __all__ = ["Cluster", "Topic"]
@@ -68,6 +68,7 @@ class Cluster:
         self._checking = threading.Lock()
         self._timeout_s = timeout_ms / 1000
         self._admin: AdminClient | None = None
+        self._newcomer = Newcomer()
         self._consumers: dict[tuple[IsolationLevel, str], Consumer] = {}
         self._making = threading.Lock()
         self._prober = EpochProber(
@@ -190,13 +191,15 @@ class Cluster:
         def ask_once(timeout_s: float) -> T:
             admin = self._admin_client()
             try:
-                return ask(admin, timeout_s)
+                answer = ask(admin, self._newcomer.slice_s(admin, timeout_s))
             except KafkaException as error:
-                if is_unanswered(error):
+                if is_unanswered(error) and not self._newcomer.is_spared(admin):
                     with self._making:
                         if self._admin is admin:
                             self._admin = None  # an AdminClient stays with its broker, even after that has died
                 raise
+            self._newcomer.answers(admin)
+            return answer
 
         return ask_in_slices(ask_once, Deadline.after(timeout_s or self._timeout_s))
 

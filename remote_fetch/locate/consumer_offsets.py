@@ -19,7 +19,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaExcep
 from remote_fetch.broker_errors import is_passing
 from remote_fetch.deadline import Deadline
 from remote_fetch.locate.clients import Consumer
-from remote_fetch.locate.slices import LEAST_S, ask_in_slices
+from remote_fetch.locate.slices import LEAST_S, Newcomer, ask_in_slices
 from remote_fetch.model import IsolationLevel, LogBounds
 
 __all__ = ["ConsumerOffsets"]
@@ -47,6 +47,7 @@ class ConsumerOffsets:
         self._consumer = consumer
         self._replace = replace
         self._answered = answered
+        self._newcomer = Newcomer()
 
     def bounds(self, wanted: TopicPartition, isolation: IsolationLevel, deadline: Deadline) -> LogBounds:
         """As `Cluster.log_bounds`. librdkafka gives the smaller offset first: if that may be the end, both are asked.
@@ -96,7 +97,8 @@ class ConsumerOffsets:
 
         def ask_once(timeout_s: float) -> T:
             consumer = self._consumer(isolation)
-            in_slice = deadline if in_one or consumer.assignment() else Deadline.after(timeout_s, deadline.clock)
+            slice_s = self._newcomer.slice_s(consumer, timeout_s)
+            in_slice = deadline if in_one or consumer.assignment() else Deadline.after(slice_s, deadline.clock)
             return self._of_leader(consumer, topic, ask, in_slice)
 
         return ask_in_slices(ask_once, deadline, may_pass=may_pass)
@@ -109,13 +111,17 @@ class ConsumerOffsets:
         librdkafka is made to look for the leader. The client is replaced if that fails, or if no answer comes at all.
         """
         try:
-            return ask(consumer, max(in_slice.left_s, LEAST_S))
+            answer = ask(consumer, max(in_slice.left_s, LEAST_S))
         except KafkaException as error:
             code = error.args[0].code()
-            if code in _NO_ANSWER and not consumer.assignment():  # a slow fetch may delay the answer
+            is_silent = code in _NO_ANSWER and not consumer.assignment()  # a slow fetch may delay the answer
+            if is_silent and not self._newcomer.is_spared(consumer):
                 self._replace(consumer)
             if code != KafkaError._UNKNOWN_PARTITION:
                 raise
+        else:
+            self._newcomer.answers(consumer)
+            return answer
         try:
             consumer.list_topics(topic, timeout=max(min(_LEADER_LOOKUP_S, in_slice.left_s), LEAST_S))
         except KafkaException:

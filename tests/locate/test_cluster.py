@@ -141,11 +141,36 @@ def test_a_client_without_an_answer_is_replaced_unless_it_fetches(
     monkeypatch: pytest.MonkeyPatch, fetches: bool
 ) -> None:
     """A broker answers one connection in order, so a slow fetch delays the answer, and would begin again."""
-    busy = Busy(fetches, KafkaError._TIMED_OUT)
+    busy = Busy(fetches, KafkaError._TIMED_OUT, KafkaError._TIMED_OUT)
     cluster = cluster_with(busy, timeout_ms=30_000)
     monkeypatch.setattr("remote_fetch.locate.cluster.Consumer", lambda _: Moving())
     assert cluster.log_bounds(PARTITION, LEVEL) == LogBounds(36, 38)
     assert (cast(Any, cluster._consumers[LEVEL, "reader"]) is busy) is fetches
+
+
+def test_a_client_that_is_only_connecting_is_kept_for_half_a_slice_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over a slow line a new client needs more than a slice. Each next one would need it as well."""
+    monkeypatch.setattr("remote_fetch.locate.cluster.Consumer", lambda _: pytest.fail("another client"))
+    busy = Busy(False, KafkaError._TIMED_OUT)
+    cluster = cluster_with(busy, timeout_ms=30_000)
+    assert cluster.log_bounds(PARTITION, LEVEL) == LogBounds(36, 38)
+    assert busy.timeouts == pytest.approx([3, 1.5], abs=0.5)
+    found = SimpleNamespace(topics={"a": None})
+
+    class Connecting(Described):
+        def list_topics(self, timeout: float) -> object:
+            asked_s.append(timeout)
+            self.answer = found if len(asked_s) == 2 else KafkaError._TIMED_OUT
+            return super().list_topics(timeout)
+
+    asked_s: list[float] = []
+    clients = [Connecting(0), Described(found)]
+    monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", lambda _: clients.pop(0))
+    slow = Cluster({}, timeout_ms=30_000)
+    assert slow.names() == ("a",)
+    assert asked_s == pytest.approx([3, 1.5], abs=0.5)
+    assert slow.names() == ("a",)
+    assert clients == [], "a client that was answered before is replaced at once"
 
 
 @pytest.mark.parametrize(("fetches", "longest_s"), [(False, 3), (True, 30)])
