@@ -128,12 +128,12 @@ class BrokerReader:
             for log in logs.values():
                 log.compare(consumer)
             try:
-                for messages in self._news(consumer, next(iter(starts), None), isolation, logs):
+                for messages in self._news(consumer, known, isolation, logs):
                     messages.sort(key=_place)
                     for place, group in groupby(messages, key=_place):
                         partition, rows = known[place], list(group)
-                        logs[place].took(rows)
                         self._guard.confirm(partition)
+                        logs[place].took(rows)
                         offsets[partition] = int(rows[-1].offset() or 0) + 1
                         self._observer(RecordsRead(partition, len(rows), offsets[partition]))
                         yield self._rows(rows, partition, columns)
@@ -143,14 +143,14 @@ class BrokerReader:
     def _news(
         self,
         consumer: Consumer,
-        partition: TopicIdPartition | None,
+        known: Mapping[tuple[str, int], TopicIdPartition],
         isolation: IsolationLevel,
         logs: Mapping[tuple[str, int], KnownLog],
     ) -> Iterator[list[Any]]:
         """Yield lists of messages. End when the cluster has another consumer for `isolation`, or to assign it again.
 
         If no message comes for `stall_s` seconds, the consumer asks for the ends of the log. This replaces a consumer
-        that has lost its brokers. `partition` None: never ask.
+        that has lost its brokers.
         """
         heard_at = self._clock()
         while self._cluster.consumer(isolation) is consumer:
@@ -160,18 +160,19 @@ class BrokerReader:
             if messages:
                 yield messages
             for refusal in refusals:
+                self._guard.confirm(known[_place(refusal)])  # another topic that has the name now has another log, too
                 if not logs[_place(refusal)].heed(refusal):
                     raise KafkaException(refusal.error())
             if refusals:
                 return
             if damage is not None:
                 raise _unreadable(damage)
-            if messages or partition is None:
+            if messages:
                 heard_at = self._clock()
-            elif self._clock() - heard_at > self._stall_s:
+            elif known and self._clock() - heard_at > self._stall_s:
                 heard_at = self._clock()
                 with suppress(KafkaException):  # the brokers may be away: librdkafka waits for them
-                    self._cluster.log_bounds(partition, isolation, by_consumer=True)  # may replace it
+                    self._cluster.log_bounds(next(iter(known.values())), isolation, by_consumer=True)  # may replace it
 
     def _wait_ready(self, step: BrokerRange, isolation: IsolationLevel, pace: Pace, log: KnownLog) -> int | None:
         """Wait until the log holds the next offset, and return its end. None: the log start has passed the whole range.

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from remote_fetch.errors import LogTruncated
+from remote_fetch.errors import LogTruncated, TopicRecreated
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.model import LeaderEpoch, LogBounds, TopicIdPartition
 from remote_fetch.plan.ranges import BrokerRange
-from tests.session.test_broker import PARTITION, REFUSED, UNCOMMITTED, Broker, Message, reader_of
+from tests.session.test_broker import OTHER_ID, PARTITION, REFUSED, UNCOMMITTED, Broker, Message, reader_of
 
 STORE = Lineage((LeaderEpoch(2, 0),), 5)
 NO_STORE = Lineage.unknown()
@@ -255,6 +255,14 @@ class TestFollowing:
         log = Log([[Message(7, REFUSED)]])
         rows = reader_of(log, lambda event: None).follow({PARTITION: 7}, UNCOMMITTED, ("offset",), {PARTITION: STORE})
         with pytest.raises(KafkaException, match="said the broker"):
+            next(rows)
+
+    @pytest.mark.parametrize("news", [records(7, 9, 1), [parted(4)], [Message(7, REFUSED)]])
+    def test_another_topic_under_the_name(self, news: list[Message]) -> None:
+        """Its log has other records, or is shorter. That is no log that was cut off."""
+        log = Log([news], topic_id=OTHER_ID)
+        rows = reader_of(log, lambda event: None).follow({PARTITION: 7}, UNCOMMITTED, ("offset",), {PARTITION: STORE})
+        with pytest.raises(TopicRecreated):
             next(rows)
 
     def test_without_rows_of_the_store_nothing_is_compared(self) -> None:
