@@ -30,10 +30,12 @@ no other one: 50 ms by default, and all questions wait."""
 _LOG_LEVEL = 3
 """For clients that the application does not know: librdkafka logs only errors. It warns about requests that time out
 while a leader moves or a broker is away (REQTMOUT). This package waits then, and reports it if it takes long."""
-NO_LONG_POLL = {"fetch.wait.max.ms": 10}
+_NO_STATISTICS = {"statistics.interval.ms": 0}
+"""For a client that is not polled for long: until then librdkafka keeps all its statistics in memory, 8 KB each."""
+NO_LONG_POLL = {"fetch.wait.max.ms": 10, **_NO_STATISTICS}
 """For a consumer that reads to an end and then asks something else. A broker answers one connection in order, so a
 fetch that waits for records (half a second by default) would delay the next question."""
-PROBE = {"fetch.wait.max.ms": 10, "fetch.message.max.bytes": 1024, "queued.min.messages": 1}
+PROBE = {**NO_LONG_POLL, "fetch.message.max.bytes": 1024, "queued.min.messages": 1}
 """For a consumer whose answer matters, not its records: short waits and few bytes."""
 
 _CONSUMER_ONLY = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from remote_fetch.locate.clients import Consumer, admin_properties, consumer_properties
+from remote_fetch.locate.clients import NO_LONG_POLL, PROBE, Consumer, admin_properties, consumer_properties
 from remote_fetch.model import IsolationLevel
 
 LEVEL = IsolationLevel.READ_UNCOMMITTED
@@ -90,3 +90,5 @@ def test_an_admin_client_makes_no_statistics() -> None:
     assert admin_properties(given).keys() == {"log_level", "reconnect.backoff.ms", "bootstrap.servers"}
     consumer = consumer_properties(given, IsolationLevel.READ_COMMITTED)
     assert (consumer["statistics.interval.ms"], consumer["stats_cb"]) == (1000, print)
+    for seldom_polled in (NO_LONG_POLL, PROBE):
+        assert {**consumer, **seldom_polled}["statistics.interval.ms"] == 0
