@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from remote_fetch.config_client import check_utf8, of_librdkafka
+from remote_fetch.config_client import check_utf8, of_librdkafka, with_own
 from remote_fetch.config_key import Key, Type
 from remote_fetch.config_typed import REGISTRY_DOC, TYPED_KEYS
 from remote_fetch.errors import ConfigError
@@ -350,6 +350,10 @@ class Config:
     def under(self, broker: Mapping[str, str]) -> Config:
         """This configuration, with keys from a broker's file that the user has not set. Raises ConfigError."""
         return Config.parse({**broker, **self.ours(), **self.librdkafka})
+
+    def for_locator(self) -> dict[str, Any]:
+        """librdkafka's keys for the client of the locator. Those under `remote.locator.` count first."""
+        return with_own(self.librdkafka, self.locator)
 
     def ours(self) -> dict[str, Any]:
         """The keys of this package that were set, under their full names. Values may be secrets."""

@@ -13,11 +13,14 @@ from typing import Any
 
 from remote_fetch.errors import ConfigError
 
-__all__ = ["OTHER_NAMES", "check_utf8", "of_librdkafka"]
+__all__ = ["OTHER_NAMES", "check_utf8", "of_librdkafka", "with_own"]
 
 _BROKERS, _TOPIC_DEFAULTS = "bootstrap.servers", "default.topic.config"
 OTHER_NAMES = {"metadata.broker.list": _BROKERS}
 """Other names that librdkafka has for a key that this package looks at."""
+_MECHANISMS = ("sasl.mechanism", "sasl.mechanisms")
+_FOR_TOKENS = ("oauth_cb", "sasl.oauthbearer.")
+"""Prefixes of keys that only a client with tokens needs."""
 
 
 def of_librdkafka(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -33,6 +36,20 @@ def of_librdkafka(config: Mapping[str, Any]) -> dict[str, Any]:
     if named.get(_BROKERS, "") is None:
         del named[_BROKERS]
     return named
+
+
+def with_own(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of a client that has keys of its `own` over those that it shares with another client.
+
+    If it takes no token, it gets none of the other client's keys for tokens: with an `oauth_cb` confluent_kafka waits
+    for a token that librdkafka then never requests, and makes no client.
+    """
+    both = {**shared, **own}
+    mechanism = str([None, *(both[name] for name in both if name in _MECHANISMS)][-1])
+    is_sasl = str(both.get("security.protocol")).strip().lower().startswith("sasl")
+    if is_sasl and mechanism.strip().upper() == "OAUTHBEARER":
+        return both
+    return {name: value for name, value in both.items() if name in own or not name.startswith(_FOR_TOKENS)}
 
 
 def check_utf8(name: str, value: object = None) -> None:

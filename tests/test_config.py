@@ -258,6 +258,25 @@ def test_a_callback_for_the_client_of_the_metadata_topic_stays_one() -> None:
     assert config.under({"remote.locator.oauth_cb": "theirs"}).locator == config.locator
 
 
+def test_a_client_of_the_locator_gets_no_callback_for_tokens_that_it_does_not_take() -> None:
+    """With it confluent_kafka would wait ten seconds for a token, and make no client."""
+
+    def give_token(config: str) -> tuple[str, float]:
+        return config, 0.0
+
+    tokens = {"security.protocol": "SASL_SSL", "sasl.mechanisms": "oauthbearer", "oauth_cb": give_token}
+    theirs = {**tokens, "sasl.oauthbearer.method": "oidc"}
+    other = {"remote.locator.bootstrap.servers": "other:9092"}
+    assert Config.parse({**theirs, **other}).for_locator() == {**theirs, "bootstrap.servers": "other:9092"}
+    for name, value in (("sasl.mechanism", "PLAIN"), ("security.protocol", "SSL")):
+        kept = {"security.protocol": "SASL_SSL", "sasl.mechanisms": "oauthbearer", name: value}
+        assert Config.parse({**theirs, f"remote.locator.{name}": value}).for_locator() == kept
+    own: dict[str, Any] = {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": give_token}
+    password = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.password": "p"}
+    config = Config.parse({**password, **{f"remote.locator.{name}": value for name, value in own.items()}})
+    assert config.for_locator() == {**password, **own}
+
+
 def test_the_parts_cannot_be_changed() -> None:
     config = Config.parse({f"{OPTIONS}a": "b", "group.id": "g"})
     for part in (config.values, config.options, config.layout, config.librdkafka, KEYS, PREFIX_KEYS):

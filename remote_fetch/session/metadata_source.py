@@ -40,7 +40,7 @@ class MetadataSource:
 
     def open(self) -> MetadataTopic:
         """The metadata topic. Raises ConfigError for a wrong name or a cache that cannot be opened."""
-        properties = {**self._config.librdkafka, **self._config.locator}
+        properties = self._config.for_locator()
         if self._is_shared:
             return self._take(properties)
         self._own_topic = self._make(self._open_cluster(properties))
@@ -50,7 +50,7 @@ class MetadataSource:
         """The metadata topic for a reader that keeps records in its own way. Nothing is saved. Raises ConfigError."""
         from remote_fetch.locate.metadata_replay import MetadataTopic  # noqa: PLC0415 - librdkafka is loaded for it
 
-        cluster = self._open_cluster({**self._config.librdkafka, **self._config.locator})
+        cluster = self._open_cluster(self._config.for_locator())
         self._own_topic = MetadataTopic(
             cluster, timeout_ms=CLUSTER_TIMEOUT_MS, name=self._topic_name(), new_replay=new_replay
         )

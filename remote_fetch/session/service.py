@@ -72,7 +72,7 @@ def open_service(config: Config, fetcher: RemoteStorageFetcher) -> Service | Non
 
     client = ServiceClient(
         settings.locator_url,
-        {**config.librdkafka, **config.locator},
+        config.for_locator(),
         connect_timeout_ms=settings.connect_timeout_ms,
         timeout_ms=settings.read_timeout_ms,
         backoff_ms=settings.retry_backoff_ms,
