@@ -34,7 +34,7 @@ _SETUP_TIMEOUT_MS = 30_000
 _REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 _NO_CONTACT = NO_ANSWER | _REFUSED
 _SAYS_LITTLE = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})
-_STATE = re.compile(r" \(after \d+ms in state [^)]*\)")
+_STATE = re.compile(r" \(after \d+ms in state \w+(, \d+ identical error\(s\) suppressed)?\)")
 _SHOWN_CAUSES = 3
 
 

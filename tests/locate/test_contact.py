@@ -137,6 +137,28 @@ def test_a_long_wait_is_told_once(monkeypatch: pytest.MonkeyPatch, caplog: pytes
     assert caplog.record_tuples == [("remote_fetch.contact", logging.WARNING, told)]
 
 
+def test_a_cause_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """librdkafka adds the state of the connection, and how many such errors it has left out."""
+    said = "b:1/bootstrap: Connection refused"
+    states = iter(("(after 0ms in state CONNECT)", "(after 12ms in state CONNECT, 30 identical error(s) suppressed)"))
+
+    def made(properties: Mapping[str, Any]) -> Answering:
+        client = Answering(properties, KafkaError._TIMED_OUT, None)
+
+        def poll(timeout: float) -> None:
+            for state in states:
+                properties["error_cb"](KafkaError(KafkaError._TRANSPORT, f"{said} {state}"))
+
+        monkeypatch.setattr(client, "poll", poll)
+        return client
+
+    monkeypatch.setattr(contact, "AdminClient", made)
+    with pytest.raises(BrokerUnavailable) as raised:
+        first_contact({"socket.connection.setup.timeout.ms": 20}, lambda: False)
+    assert str(raised.value).count(said) == 1
+    assert "suppressed" not in str(raised.value)
+
+
 def test_silence_has_no_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     ask = answering(monkeypatch, KafkaError._TIMED_OUT, (KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
     with pytest.raises(BrokerUnavailable, match=r"nothing was heard within 0\.02 s"):
