@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from confluent_kafka import KafkaException
 
-from remote_fetch.errors import Unlocatable
+from remote_fetch.errors import BrokerUnavailable, Unlocatable
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.described import described_partitions
 from remote_fetch.locate.locator import ExactEnds
@@ -87,8 +87,8 @@ class MetadataTopicLocator(ExactEnds):
             return
         try:
             self._topic.read_for(partitions)
-        except (Unlocatable, KafkaException) as error:
-            reason = unlocatable(error, self._topic.name) if isinstance(error, KafkaException) else error
+        except (BrokerUnavailable, Unlocatable, KafkaException) as error:
+            reason = error if isinstance(error, Unlocatable) else unlocatable(error, self._topic.name)
             self._is_unreadable = isinstance(reason, Unreadable)
             if self._is_unreadable or not self._is_failing:
                 self._say(str(reason))

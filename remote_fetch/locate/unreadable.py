@@ -5,7 +5,7 @@ from __future__ import annotations
 from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.broker_errors import is_refusal
-from remote_fetch.errors import Unlocatable
+from remote_fetch.errors import BrokerUnavailable, Unlocatable
 
 __all__ = ["Unreadable", "denied", "unlocatable"]
 
@@ -22,8 +22,10 @@ def denied(name: str) -> Unlocatable:
     )
 
 
-def unlocatable(error: KafkaException, name: str) -> Unlocatable:
+def unlocatable(error: BrokerUnavailable | KafkaException, name: str) -> Unlocatable:
     """The error of the cluster that keeps the metadata topic of this name, as Unlocatable."""
+    if isinstance(error, BrokerUnavailable):
+        return Unlocatable(f"{name} cannot be read: {error.message}")
     if is_refusal(error):
         return denied(name)
     if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION):

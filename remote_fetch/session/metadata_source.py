@@ -58,8 +58,12 @@ class MetadataSource:
 
     def _open_cluster(self, properties: dict[str, Any]) -> Cluster:
         if self._config.locator:
-            self._own_cluster = make_cluster(properties)
+            self._own_cluster = self._make_cluster(properties)
         return self._own_cluster or self._cluster
+
+    def _make_cluster(self, properties: dict[str, Any]) -> Cluster:
+        """A client of its own. If it has keys of its own, its first contact tells which of them is wrong."""
+        return make_cluster(properties, checks=bool(self._config.locator))
 
     def set_sasl_credentials(self, username: str, password: str) -> MetadataTopic | None:
         """Take new credentials, unless the topic has a user of its own. Return the topic to read through from now on.
@@ -108,7 +112,7 @@ class MetadataSource:
         """The metadata topic that all consumers of this process with the same configuration read."""
         from remote_fetch.locate.metadata_replay import METADATA_TOPICS  # noqa: PLC0415 - as above
 
-        topic = METADATA_TOPICS.take(self._key(properties), lambda: self._make(make_cluster(properties)))
+        topic = METADATA_TOPICS.take(self._key(properties), lambda: self._make(self._make_cluster(properties)))
         self._give_back()
         self._lease = properties
         return topic

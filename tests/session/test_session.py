@@ -196,6 +196,24 @@ def test_other_credentials_are_never_shared(tmp_path: Path) -> None:
     assert len(METADATA_TOPICS) == 0
 
 
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_brokers_of_the_metadata_topic_that_are_away_are_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], is_shared: bool
+) -> None:
+    """librdkafka's own lines would be hundreds, and no error would name the address."""
+    partition = LogBuilder().topic_id_partition
+    away = {"bootstrap.servers": "nowhere.invalid:1", "socket.connection.setup.timeout.ms": "1000"}
+    own = {f"remote.locator.{name}": value for name, value in away.items()}
+    config = {"remote.storage.url": str(tmp_path), "bootstrap.servers": "127.0.0.1:1", "log_level": "0", **own}
+    heard: list[Event] = []
+    with Session.open(config, heard.append, shared=is_shared) as session:
+        assert session.locator.refresh(partition).segments == ()
+    (said,) = (event.text for event in heard if isinstance(event, Notice) and "__remote_log_metadata" in event.text)
+    assert "no broker answers at bootstrap.servers=nowhere.invalid:1: " in said
+    assert "Failed to resolve 'nowhere.invalid:1'" in said
+    assert capfd.readouterr() == ("", "")
+
+
 def test_readers_share_only_one_metadata_topic_and_one_place_to_save_it(tmp_path: Path) -> None:
     cache = {"remote_locator_cache": str(tmp_path / "cache")}
     with shared(tmp_path), shared(tmp_path, **cache), shared(tmp_path, **cache):
