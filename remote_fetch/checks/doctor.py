@@ -214,7 +214,7 @@ class Doctor:
         check, segment = tried("metadata", None, lambda: located(session, self._readable_topic))
         if session.unlocated is not None:
             config = self._config()
-            command = grant(config.librdkafka, config.settings.locator_topic, "Describe", "Read")
+            command = grant(config.for_locator(), config.settings.locator_topic, "Describe", "Read")
             hint = f"{command}; or list the bucket instead: {_LOCATOR}={_LISTING}"
             return Check("metadata", State.FAILED, "; ".join(self._notices) or check.text, hint), None
         return check, segment

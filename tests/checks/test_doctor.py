@@ -9,17 +9,20 @@ Rules of the file:
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from remote_fetch.checks.check import State
+from remote_fetch.checks.doctor import Doctor
 from remote_fetch.checks.holes import holes_check
 from remote_fetch.config import Config
+from remote_fetch.errors import ErrorKind, Unlocatable
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.model import TopicIdPartition, Uuid
@@ -32,6 +35,7 @@ from tests.cli.conftest import bucket
 from tests.scan.bucket import snapshot_config
 
 if TYPE_CHECKING:
+    from remote_fetch.session.session import Session
     from tests.cli.conftest import Outcome, Run
 
 __all__ = ["bucket"]
@@ -181,6 +185,20 @@ def test_a_broker_that_does_not_answer(
     assert states(outcome)[:3] == ["FAILED brokers", "ok fetcher", "ok list"]
     assert "Failed to resolve 'nowhere.invalid:1'" in outcome.stdout.decode()
     assert [int(each[SETUP_TIMEOUT]) for each in given] == [waits_ms]
+
+
+def test_the_rights_on_the_metadata_topic_are_those_of_its_own_client() -> None:
+    def refused(topic: str | None) -> tuple[TopicIdPartition, ...]:
+        raise Unlocatable("this principal may not read the topic")
+
+    main = {"bootstrap.servers": "main:9092", "sasl.username": "reader"}
+    own = {"remote.locator.bootstrap.servers": "other:9092", "remote.locator.sasl.username": "alice"}
+    doctor = Doctor({**main, **own}, None, sample_bytes=1, dice=random.Random(0))
+    session = SimpleNamespace(locator=SimpleNamespace(partitions=refused), unlocated=ErrorKind.UNLOCATABLE)
+    check, _ = doctor._metadata(cast("Session", session))
+    assert check.state is State.FAILED
+    assert check.hint is not None
+    assert check.hint.startswith("kafka-acls.sh --bootstrap-server other:9092 --add --allow-principal User:alice ")
 
 
 @pytest.mark.parametrize(
