@@ -152,5 +152,7 @@ def broker_says(error: KafkaException) -> str:
     """The text of a broker's error, or of the client's if no broker answered."""
     said = error.args[0]
     if not is_unanswered(error):
-        return f"the broker says: {said.str()}"
+        refused = KafkaError(said.code()).str()
+        of_this = is_refusal(error) and refused not in said.str()  # a text of this package tells only what was asked
+        return f"the broker says: {refused}: {said.str()}" if of_this else f"the broker says: {said.str()}"
     return f"no answer from the brokers: {said.str()}. Check bootstrap.servers (-b), security.protocol, and the network"

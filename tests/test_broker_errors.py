@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from remote_fetch.broker_errors import end_of_truncated_epoch, is_refusal, is_truncation, lacks_epoch
+from remote_fetch.broker_errors import broker_says, end_of_truncated_epoch, is_refusal, is_truncation, lacks_epoch
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,16 @@ def test_the_end_of_a_truncated_log_is_in_librdkafkas_text(
 ) -> None:
     assert end_of_truncated_epoch(text) == end
     assert (is_truncation(text), lacks_epoch(text)) == (is_truncated, lacks)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("READ on topic t", "the broker says: Broker: Topic authorization failed: READ on topic t"),
+        (None, "the broker says: Broker: Topic authorization failed"),
+        ("Fetch failed: Broker: Topic authorization failed", None),
+    ],
+)
+def test_a_refusal_tells_that_it_is_one_and_of_what(text: str | None, said: str | None) -> None:
+    error = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, text))
+    assert broker_says(error) == (said or f"the broker says: {text}")

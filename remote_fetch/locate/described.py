@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError, KafkaException
 
+from remote_fetch.broker_errors import is_refusal
 from remote_fetch.errors import UnknownTopic
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.topics import nearest_hint, split_topic
@@ -19,13 +20,18 @@ __all__ = ["all_described_partitions", "described_partitions", "described_topic"
 
 
 def described_topic(cluster: Cluster, name: str) -> Topic:
-    """A topic as the brokers describe it. Raises UnknownTopic if it does not exist, and KafkaException."""
+    """A topic as the brokers describe it.
+
+    Raises UnknownTopic if it does not exist, and KafkaException, which names the topic if a permission is missing.
+    """
     try:
         return cluster.describe(name)
     except KafkaException as error:
         if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             hint = nearest_hint(name, _names(cluster))
             raise UnknownTopic(f"the cluster has no topic {name!r}", topic=name, hint=hint) from None
+        if is_refusal(error):
+            raise KafkaException(KafkaError(error.args[0].code(), f"DESCRIBE on topic {name}")) from None
         raise
 
 

@@ -73,6 +73,8 @@ def test_a_refusal_is_the_brokers_own() -> None:
         with pytest.raises(KafkaException) as raised:
             ask()
         assert raised.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    with pytest.raises(KafkaException, match="DESCRIBE on topic t"):
+        described_partitions(refusing, "t")
 
 
 def test_all_topics_are_those_that_may_be_read() -> None:
