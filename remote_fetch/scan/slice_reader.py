@@ -171,6 +171,7 @@ class SliceReader:
         if batch.header.magic == 2 or batch.header.last_offset <= self._last_offset:
             return batch
         header, self._unpacked[batch.position] = as_v2(batch, self._codecs)
+        self._framed_offset = header.last_offset  # nothing was found after a single batch
         return batch._replace(header=header)
 
     def _look_ahead(self) -> bool:

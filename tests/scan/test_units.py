@@ -130,6 +130,23 @@ def test_one_damaged_bit(segment: int, at: int, bit: int) -> None:
     check(bucket)
 
 
+def test_offsets_that_go_back_after_a_message_set_whose_own_offset_is_0() -> None:
+    """The offsets inside tell where the set ends. A checksum covers neither its own offset nor that of the batch."""
+    log = LogBuilder()
+    log.append_legacy([Record(n, value=b"v%d" % n) for n in range(4)], magic=1, codec=GZIP)
+    log.append_batch([Record(n, value=b"w%d" % n) for n in range(3)])
+    log.append_batch([Record(0, value=b"end")])
+    log.roll()
+    bucket = Bucket(log.segments())
+    data = bytearray(bucket.log(0))
+    data[:8] = bytes(8)
+    second = frames_of(bytes(data))[1].position
+    data[second : second + 8] = (1).to_bytes(8, "big")
+    bucket.write(0, bytes(data))
+    assert isinstance(batch_by_batch(bucket).error, CorruptSegment)
+    check(bucket)
+
+
 @examples(60)
 @given(st.integers(0, 5000), st.integers(0, 255), st.sampled_from((0, LZ4, ZSTD)))
 def test_one_batch_that_is_damaged_under_a_right_checksum(at: int, byte: int, codec: int) -> None:
