@@ -12,6 +12,7 @@ Rules of the file:
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import shutil
 import time
@@ -76,7 +77,13 @@ def _copy(bucket: Path, directory: str) -> int:
     if "://" in directory:
         raise ConfigError(f"--copy: {directory} is a URL", key="--copy", hint="Name a new directory of this machine")
     try:
-        shutil.copytree(bucket, directory)
+        os.makedirs(directory)
+        for path in sorted(bucket.rglob("*")):  # a directory comes before its files
+            copied = Path(directory, path.relative_to(bucket))
+            if path.is_dir():
+                copied.mkdir()
+            else:
+                shutil.copyfile(path, copied)
     except OSError as error:
         raise ConfigError(
             f"--copy {directory}: {file_fault(error)}", key="--copy", hint="Name a new directory that can be written"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import shlex
+import shutil
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,6 +82,18 @@ def test_a_copy_overwrites_nothing(run: Run, tmp_path: Path) -> None:
     assert str(tmp_path) in refused.stderr
     assert "Name a new directory" in refused.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["own.txt"]
+
+
+def test_a_copy_that_cannot_be_written_is_one_line(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(source), None, str(target))
+
+    monkeypatch.setattr(shutil, "copyfile", fail)
+    directory = str(tmp_path / "tier")
+    refused = run("demo", "--copy", directory)
+    assert refused.code == 1
+    assert refused.stderr.startswith(f"remote-fetch: --copy {directory}: No space left on device. Name a new directory")
+    assert refused.stderr.count("\n") == 1
 
 
 def test_nulls_are_shown_as_such() -> None:
