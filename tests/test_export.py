@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 import re
 from collections.abc import Callable
@@ -24,6 +26,7 @@ from remote_fetch.session.session import Session
 from remote_fetch.tables.commit import MANIFEST
 from remote_fetch.tables.export_plan import ExportBounds, plan_export
 from remote_fetch.tables.job_records import Committed
+from remote_fetch.tables.parquet_files import ParquetFiles
 from remote_fetch.tables.progress import Progress
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
@@ -301,6 +304,22 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert told["starting_offsets"].startswith('{"codecs": {"0": ')
     assert main(["export", "--url", Tier(SETS[0]).url, "-t", "codecs", "--to", str(tmp_path / "b"), "-q"]) == 0
     assert "a stream goes on with startingOffsets" in capsys.readouterr().out
+
+
+def test_a_disk_that_is_full_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    words = ["export", "--url", Tier(SETS[0]).url, "-t", "codecs", "--to", str(tmp_path / "out"), "-q"]
+    with monkeypatch.context() as patch:
+        patch.setattr(ParquetFiles, "write", full)
+        assert main(words) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"remote-fetch: --to {tmp_path / 'out'}: No space left on device. The same command again ")
+    assert main(words) == 0
+    assert found(tmp_path / "out").num_rows == wanted("codecs").num_rows
 
 
 @each_of(

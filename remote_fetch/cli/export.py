@@ -9,8 +9,11 @@ Rules of the file:
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from remote_fetch.cli.bounds import bounds_of, isolation_of
@@ -27,6 +30,7 @@ from remote_fetch.cli.progress import Progress
 from remote_fetch.cli.typed import add_typed_options, refuse_packs, typed_config
 from remote_fetch.errors import ConfigError
 from remote_fetch.export import export_topic
+from remote_fetch.file_errors import file_fault
 from remote_fetch.observe import Counters, Event, Notice
 from remote_fetch.settings import typed_option
 from remote_fetch.tables.export_plan import TIER
@@ -34,6 +38,8 @@ from remote_fetch.tables.export_plan import TIER
 __all__ = ["add_parser"]
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_OF_A_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Full, full for this user, a file that is too large, broken. A write that fails for one of these names no file."""
 
 
 def add_parser(commands: Any, summary: str) -> None:
@@ -80,28 +86,41 @@ def _run(arguments: argparse.Namespace) -> int:
             progress(event)
 
         config = typed_config(arguments, config_from(arguments))
-        report = export_topic(
-            arguments.topic,
-            to=arguments.to,
-            format=arguments.format,
-            start=start,
-            end=end,
-            partitions=partitions_from(arguments),
-            isolation=isolation_of(arguments, config).value,
-            columns=None if arguments.columns is None else arguments.columns.split(","),
-            partition_by=[name for text in arguments.partition_by for name in text.split(",")],
-            compression=arguments.compression,
-            file_bytes=_size(arguments.file_size),
-            config=config,
-            to_options=_options(arguments),
-            log_start=arguments.log_start,
-            allow_lost=arguments.allow_lost,
-            observer=hear,
-        )
+        with _named(arguments.to):
+            report = export_topic(
+                arguments.topic,
+                to=arguments.to,
+                format=arguments.format,
+                start=start,
+                end=end,
+                partitions=partitions_from(arguments),
+                isolation=isolation_of(arguments, config).value,
+                columns=None if arguments.columns is None else arguments.columns.split(","),
+                partition_by=[name for text in arguments.partition_by for name in text.split(",")],
+                compression=arguments.compression,
+                file_bytes=_size(arguments.file_size),
+                config=config,
+                to_options=_options(arguments),
+                log_start=arguments.log_start,
+                allow_lost=arguments.allow_lost,
+                observer=hear,
+            )
     for text in () if arguments.quiet else (*warnings, *counters.causes()):
         print(f"% note: {text}", file=sys.stderr)
     print(json.dumps(report.as_dict()) if arguments.json else report)
     return 0
+
+
+@contextmanager
+def _named(to: str) -> Iterator[None]:
+    """Name the target in the error of a disk that cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or error.errno not in _OF_A_DISK:
+            raise
+        hint = "The same command again goes on where this one ended"
+        raise ConfigError(f"--to {to}: {file_fault(error)}", key="--to", hint=hint) from None
 
 
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:
