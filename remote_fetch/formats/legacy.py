@@ -126,6 +126,8 @@ def _offset_shift(header: BatchHeader, last: int) -> int:
         return 0
     # Offsets inside are relative, and the entry's own offset is that of its last message. Some versions of librdkafka
     # left it 0.
+    if 0 < header.base_offset < last:
+        raise CorruptSegment(f"a compressed message with offset {header.base_offset}, and offset {last} inside")
     return header.base_offset - last if header.base_offset else 0
 
 

@@ -300,6 +300,7 @@ def refused(data: bytes, says: str, *, codecs: Codecs | None = None) -> FallsBac
         (wrapper(0, message(0, 7) + message(0, 6), offset=6), "offset 6 inside a compressed message, after 7"),
         (wrapper(0, message(0, 0) + message(0, 2**31), offset=2**31), "offset 2147483648 inside"),
         (wrapper(0, message(0, 5) + message(0, 6), offset=7), "last inner offset is 6"),
+        (wrapper(1, message(1, 5) + message(1, 7), offset=5), "offset 5, and offset 7 inside"),
         (wrapper(0, message(0, 5) + message(0, 8), offset=7), "last inner offset is 8"),
         (wrapper(1, message(0, 0), offset=7), "magic 0 inside one with magic 1"),
         (wrapper(0, message(1, 7), offset=7), "magic 1 inside one with magic 0"),
