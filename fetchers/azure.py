@@ -39,6 +39,10 @@ class _AzureStore(CloudStore):
         is_range = range_of(start, end) is not None
         answers: list[Any] = []
 
+        def first_alone(request: Any) -> None:  # the SDK asks again if a body breaks off, whatever its limit of retries
+            if is_range and answers:
+                raise StorageUnavailable("the store broke off")
+
         def check(response: Any) -> None:  # before the body is read
             answer = response.http_response
             answers.append(answer)
@@ -52,6 +56,7 @@ class _AzureStore(CloudStore):
                 offset=start if is_range else None,
                 length=None if end is None else end - start,
                 max_concurrency=1,
+                raw_request_hook=first_alone,
                 raw_response_hook=check,
             )
         except BaseException:

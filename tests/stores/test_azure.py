@@ -16,7 +16,7 @@ import pytest
 
 from fetchers.azure import AzureFetcher
 from remote_fetch.config import Config
-from remote_fetch.errors import ConfigError, StorageDenied
+from remote_fetch.errors import ConfigError, StorageDenied, StorageUnavailable
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from tests.stores.azure_server import ACCOUNT, CONTAINER, KEY, AzureServer
@@ -144,3 +144,44 @@ def test_a_connection_string_that_is_none() -> None:
             Config.parse({"remote.storage.url": f"az://{CONTAINER}", f"{OPTIONS}connection_string": f"{ACCOUNT} {KEY}"})
         )
     assert KEY not in str(caught.value)
+
+
+def test_a_body_that_breaks_off_is_asked_for_once() -> None:
+    """The reader repeats the GET, and counts it. The SDK does so too, up to three times."""
+    import http.server
+    import threading
+
+    asked: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.headers["x-ms-range"])
+            self.send_response(206)
+            self.send_header("Content-Range", "bytes 0-9/100")
+            self.send_header("Content-Length", "10")
+            self.end_headers()
+            self.wfile.write(b"short")
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            place = f"http://127.0.0.1:{server.server_port}/account"
+            fetcher = AzureFetcher()
+            fetcher.configure(
+                {
+                    "remote.storage.url": "abfs://tier/x",
+                    "remote.storage.options.connection_string": "DefaultEndpointsProtocol=http;AccountName=account;"
+                    f"AccountKey=a2V5;BlobEndpoint={place};",
+                }
+            )
+            with pytest.raises(StorageUnavailable, match="broke off"):
+                fetcher.opened_store().get("a.log", 0, 10)
+            fetcher.close()
+        finally:
+            server.shutdown()
+            thread.join()
+    assert asked == ["bytes=0-9"]
