@@ -73,6 +73,8 @@ _STORES = frozenset(
 )
 _JAAS = re.compile(r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b(.*?);?\s*", re.DOTALL | re.IGNORECASE)
 _JAAS_OPTION = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
+_EXTENSION = "extension_"
+"""Prefix of the options of an OAuthBearerLoginModule that are sent to the broker beside the token (KIP-342)."""
 _USER = {"username": "sasl.username", "password": "sasl.password"}
 _LOGIN_MODULES: Mapping[str, Mapping[str, str]] = {
     "PlainLoginModule": _USER,
@@ -138,12 +140,30 @@ def _login(jaas: str) -> dict[str, str]:
             key=key,
             hint="Give librdkafka's own sasl.* properties as kafka.sasl.*",
         )
-    found = {
-        known[name]: re.sub(r"\\(.)", r"\1", quoted) or single or bare
+    options = {
+        name: re.sub(r"\\(.)", r"\1", quoted) or single or bare
         for name, quoted, single, bare in _JAAS_OPTION.findall(parsed[2])
-        if name in known
     }
-    return {**found, "sasl.oauthbearer.method": "oidc"} if module == "OAuthBearerLoginModule" and found else found
+    found = {known[name]: value for name, value in options.items() if name in known}
+    return {**found, **_of_tokens(options)} if module == "OAuthBearerLoginModule" and options else found
+
+
+def _of_tokens(options: Mapping[str, str]) -> dict[str, str]:
+    """The properties beside the client of an OAuthBearerLoginModule: where tokens come from, and SASL extensions."""
+    unsecured = [name for name in options if name.startswith("unsecuredLogin")]
+    if unsecured:
+        raise ConfigError(
+            f"Kafka option 'sasl.jaas.config' makes unsecured tokens ({', '.join(unsecured)}), which only the Java "
+            "client does in this way",
+            key="kafka.sasl.jaas.config",
+            hint="For tests, leave it out, and give kafka.enable.sasl.oauthbearer.unsecure.jwt=true and "
+            "kafka.sasl.oauthbearer.config='principal=NAME'",
+        )
+    extensions = [
+        f"{name.removeprefix(_EXTENSION)}={value}" for name, value in options.items() if name.startswith(_EXTENSION)
+    ]
+    more = {"sasl.oauthbearer.extensions": ",".join(extensions)} if extensions else {}
+    return {"sasl.oauthbearer.method": "oidc", **more}
 
 
 def _trust_store(java: Mapping[str, str]) -> dict[str, str]:

@@ -101,6 +101,12 @@ def test_oauth() -> None:
         "sasl.oauthbearer.token.endpoint.url": "https://t",
     }
     assert librdkafka_properties({"sasl.jaas.config": f"{module} required;"}) == {}
+    extended = f"{module} required clientId='c' extension_logicalCluster='lkc-1' extension_identityPoolId=\"p\";"
+    assert librdkafka_properties({"sasl.jaas.config": extended}) == {
+        "sasl.oauthbearer.client.id": "c",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.extensions": "logicalCluster=lkc-1,identityPoolId=p",
+    }
 
 
 def test_certificates() -> None:
@@ -138,6 +144,10 @@ def test_certificates() -> None:
         (
             {"sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required secret=1;"},
             "Kafka option 'sasl.jaas.config' names the login module IAMLoginModule, which only the Java client has",
+        ),
+        (
+            {"sasl.jaas.config": "a.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub='secret';"},
+            "Kafka option 'sasl.jaas.config' makes unsecured tokens (unsecuredLoginStringClaim_sub), which only",
         ),
         (
             {"ssl.truststore.location": "/secret.jks"},
