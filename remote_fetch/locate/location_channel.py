@@ -98,7 +98,6 @@ class LocationChannel:
 
     def reconnect(self) -> None:
         """As `Locations.reconnect`. Any thread may call it."""
-        self._rest_until_s = float("-inf")
         self._disconnect()
 
     def close(self) -> None:
@@ -109,6 +108,7 @@ class LocationChannel:
     def _disconnect(self) -> None:
         with self._changing:
             connection, self._connection = self._connection, None
+            self._rest_until_s = float("-inf")
         if connection is not None:
             wait([connection.close()], self._timeout_ms / 1000)
 
@@ -140,9 +140,9 @@ class LocationChannel:
     def _rest(self, connection: _NetConnection, why: str) -> None:
         connection.close()
         with self._changing:
-            if self._connection is connection:
-                self._connection = None
-        self._rest_until_s, self._failure = time.monotonic() + _REST_S, why
+            self._failure = why
+            if self._connection is connection:  # else it is one from before `reconnect`
+                self._connection, self._rest_until_s = None, time.monotonic() + _REST_S
 
     def _unanswered(self, partition: TopicIdPartition) -> Unlocatable:
         return Unlocatable(

@@ -6,6 +6,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -72,6 +73,22 @@ def test_after_new_credentials_it_is_tried_at_once(silent: str) -> None:
         ask(asked)
     assert time.monotonic() - began_s > 0.1
     asked.close()
+
+
+def test_a_question_under_way_with_old_credentials_does_not_hold_up_new_ones() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        asked = channel(bootstrap_servers=f"127.0.0.1:{server.getsockname()[1]}")
+        with ThreadPoolExecutor(1) as pool:
+            old = pool.submit(ask, asked)
+            with server.accept()[0]:  # it is under way
+                asked.reconnect()
+                with pytest.raises(Unlocatable):
+                    old.result()
+        began_s = time.monotonic()
+        with pytest.raises(Unlocatable):
+            ask(asked)
+        assert time.monotonic() - began_s > 0.1
+        asked.close()
 
 
 def test_a_closed_channel_asks_nothing() -> None:
