@@ -65,7 +65,7 @@ class Locating:
         self._storage = storage
         self._observe = storage.observe
         self._is_shared = shared
-        self._brokers: Brokers | None = None
+        self.brokers: Brokers | None = None
         self.unlocated: ErrorKind | None = ErrorKind.NOT_CONFIGURED if isinstance(fetcher, NoStorage) else None
         self.is_off, self._why = False, ""
         self._broker_locator: BrokerLocator | None = None
@@ -78,24 +78,24 @@ class Locating:
 
         Raises ConfigError, MissingExtra, and the errors of the locator.
         """
-        self._brokers = brokers
+        self.brokers = brokers
         self._service = open_service(self._config, self._fetcher)
         if planned is None:
             return self._open_configured()
         return PlannedLocator(
             planned.timelines,
             planned.inferred,
-            lambda: beside_brokers(self._open_configured(), brokers, self._observe),
+            lambda: beside_brokers(self._open_configured(), self.brokers, self._observe),
         )
 
     def _open_configured(self) -> GuessingLocator:
         settings = self._config.settings
-        default = "metadata-topic" if self._brokers is not None else "listing"
+        default = "metadata-topic" if self.brokers is not None else "listing"
         kind = default if isinstance(self._fetcher, NoStorage) else settings.locator or default
         if kind == "snapshot":
             return open_snapshot(settings)
-        if self._service is not None and self._brokers is not None:
-            return self._service.locator(self._brokers.cluster, self.cannot_locate, self._can_locate)
+        if self._service is not None and self.brokers is not None:
+            return self._service.locator(self.brokers.cluster, self.cannot_locate, self._can_locate)
         if kind == "metadata-topic":
             return self._open_metadata_topic(readable=not isinstance(self._fetcher, NoStorage))
         if kind == "broker":
@@ -122,9 +122,9 @@ class Locating:
         self._observe(Notice(remark.text, is_warning=remark.is_warning))
 
     def _cluster_for(self, kind: str) -> Cluster:
-        if self._brokers is None:
+        if self.brokers is None:
             raise ConfigError(f"remote.locator={kind} needs bootstrap.servers (-b)", key="remote.locator")
-        return self._brokers.cluster
+        return self.brokers.cluster
 
     def cannot_locate(self, why: str) -> None:
         """Note and report that segments cannot be located now."""
