@@ -13,7 +13,7 @@ from typing import Any
 
 from remote_fetch.errors import ConfigError
 
-__all__ = ["OTHER_NAMES", "check_utf8", "of_librdkafka", "with_own"]
+__all__ = ["OTHER_NAMES", "check_utf8", "of_librdkafka", "with_own", "word_of"]
 
 _BROKERS, _TOPIC_DEFAULTS = "bootstrap.servers", "default.topic.config"
 OTHER_NAMES = {"metadata.broker.list": _BROKERS}
@@ -50,6 +50,11 @@ def with_own(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any
     if is_sasl and mechanism.strip().upper() == "OAUTHBEARER":
         return both
     return {name: value for name, value in both.items() if name in own or not name.startswith(_FOR_TOKENS)}
+
+
+def word_of(properties: Mapping[str, Any], name: str, default: str) -> str:
+    """The value of a property in lower case, because librdkafka ignores the case."""
+    return str(properties.get(name, default)).strip().lower()
 
 
 def check_utf8(name: str, value: object = None) -> None:

@@ -65,10 +65,10 @@ _SLOW_FOLDERS = ("rig", "contract", "stores", "spark", "golden", "read")
 
 
 @pytest.fixture(autouse=True, scope="session")
-def temporary_files() -> Iterator[None]:
-    """The temporary files of a session go with it. The environment stays: child processes share the lock of ports."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tempfile, "tempdir", directory)
+def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Temporary files are among pytest's, which go. The environment stays: child processes share the lock of ports."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
         yield
 
 

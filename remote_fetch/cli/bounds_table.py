@@ -58,7 +58,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     wanted = partitions_from(arguments)
     with Session.open(config_from(arguments), hear) as session:
-        notices.clear()  # they are about the decoder, and nothing is decoded here
+        notices.clear()  # they are about reading records, and none is read here
         found = session.locator.partitions(arguments.topic, wanted)
         chosen = sorted(one for one in found if wanted is None or one.partition in wanted)
         missing = sorted(set(wanted or ()) - {one.partition for one in chosen})

@@ -61,7 +61,6 @@ def _run(arguments: argparse.Namespace) -> int:
     check_chart_option(arguments)
     warnings = Warnings()
     with Session.open(config_from(arguments), warnings) as session:
-        warnings.pass_over_opening()
         print_segments(session, topics, partitions, as_json=arguments.json, chart=arguments.chart)
     warnings.print()
     return 0

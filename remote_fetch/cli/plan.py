@@ -52,7 +52,6 @@ def _run(arguments: argparse.Namespace) -> int:
     warnings = Warnings()
     check_chart_option(arguments)
     with Session.open(config_from(arguments), warnings) as session:
-        warnings.pass_over_opening()
         plans = plans_from(arguments, session)
         if arguments.chart is not None:
             draw_chart(arguments.chart, _chart(plans), f"A read of {', '.join(arguments.topics)}")

@@ -12,6 +12,7 @@ import sys
 from remote_fetch.amounts import counted, human_bytes
 from remote_fetch.observe import Event, Notice, Report, unusable_text
 from remote_fetch.plan.prices import Prices
+from remote_fetch.session.session import IN_PLAIN_PYTHON
 
 __all__ = ["Warnings", "report_lines"]
 
@@ -23,13 +24,9 @@ class Warnings:
         self._texts: list[str] = []
 
     def __call__(self, event: Event) -> None:
-        """Keep the text of a warning."""
-        if isinstance(event, Notice) and event.is_warning:
+        """Keep the text of a warning, unless it is about the decoder."""
+        if isinstance(event, Notice) and event.is_warning and event.text != IN_PLAIN_PYTHON:
             self._texts.append(event.text)
-
-    def pass_over_opening(self) -> None:
-        """Forget the warnings of the session's opening: a slow decoder does not concern such a command."""
-        self._texts.clear()
 
     def print(self) -> None:
         """Print the warnings to stderr, behind all that was printed to stdout."""

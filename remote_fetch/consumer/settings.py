@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from remote_fetch.config import KEYS, Config
-from remote_fetch.config_client import of_librdkafka
+from remote_fetch.config_client import of_librdkafka, word_of
 from remote_fetch.config_typed import TYPED_PREFIXES
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel
@@ -103,9 +103,9 @@ class ConsumerSettings:
         theirs = dict(parsed.librdkafka)
         # A wrong value stays: librdkafka refuses it with its own message.
         inner = dict(theirs)
-        if _word(theirs, "enable.auto.offset.store", "true") in (*_TRUE, *_FALSE):
+        if word_of(theirs, "enable.auto.offset.store", "true") in (*_TRUE, *_FALSE):
             inner["enable.auto.offset.store"] = False
-        if _word(theirs, "auto.offset.reset", "latest") in _POLICIES:
+        if word_of(theirs, "auto.offset.reset", "latest") in _POLICIES:
             inner["auto.offset.reset"] = ResetPolicy.ERROR.value
         return cls(
             True,
@@ -148,13 +148,13 @@ def _side_configuration(parsed: Config, flat: Mapping[str, Any]) -> Config:
 
 def _isolation(properties: Mapping[str, Any]) -> IsolationLevel:
     try:
-        return IsolationLevel(_word(properties, "isolation.level", IsolationLevel.READ_COMMITTED.value))
+        return IsolationLevel(word_of(properties, "isolation.level", IsolationLevel.READ_COMMITTED.value))
     except ValueError:
         return IsolationLevel.READ_COMMITTED  # librdkafka refuses the value with its own message
 
 
 def _reset(properties: Mapping[str, Any]) -> ResetPolicy:
-    return ResetPolicy(_POLICIES.get(_word(properties, "auto.offset.reset", "latest"), "error"))
+    return ResetPolicy(_POLICIES.get(word_of(properties, "auto.offset.reset", "latest"), "error"))
 
 
 def _is_cooperative(properties: Mapping[str, Any]) -> bool:
@@ -165,7 +165,7 @@ def _is_cooperative(properties: Mapping[str, Any]) -> bool:
 
 def _is_on(properties: Mapping[str, Any], name: str) -> bool:
     """The value of a switch that is on by default."""
-    return _word(properties, name, "true") in _TRUE
+    return word_of(properties, name, "true") in _TRUE
 
 
 def _idle_store_s(properties: Mapping[str, Any]) -> float | None:
@@ -173,11 +173,6 @@ def _idle_store_s(properties: Mapping[str, Any]) -> float | None:
     interval_s = _number(properties, "auto.commit.interval.ms", 5_000) / 1000
     commits = _is_on(properties, "enable.auto.commit") and _is_on(properties, "enable.auto.offset.store")
     return min(max(interval_s / 2, _SHORTEST_IDLE_S), _LONGEST_IDLE_S) if commits and interval_s > 0 else None
-
-
-def _word(properties: Mapping[str, Any], name: str, default: str) -> str:
-    """The value of a property in lower case, because librdkafka ignores the case."""
-    return str(properties.get(name, default)).strip().lower()
 
 
 def _number(properties: Mapping[str, Any], name: str, default: int) -> int:

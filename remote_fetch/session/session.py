@@ -52,13 +52,14 @@ from remote_fetch.session.vending import Vendor
 if TYPE_CHECKING:
     from remote_fetch.locate.cluster import Cluster
 
-__all__ = ["Session"]
+__all__ = ["IN_PLAIN_PYTHON", "Session"]
 
 _STORAGE_KEYS = ("remote.storage.url", "remote.storage.fetcher.class")
-_IN_PLAIN_PYTHON = (
+IN_PLAIN_PYTHON = (
     "records are decoded in plain Python, about 100 times slower than natively: "
     "the native decoder was not built (from source it needs a Rust compiler)"
 )
+"""The notice of a session that decodes in plain Python."""
 
 
 class Session:
@@ -125,7 +126,7 @@ class Session:
                 beside_brokers(located_by, self.brokers, self.observe),
                 by_partition=isinstance(located_by, ListingLocator),
             )
-            for text in notices if is_native() else (_IN_PLAIN_PYTHON, *notices):
+            for text in notices if is_native() else (IN_PLAIN_PYTHON, *notices):
                 self.observe(Notice(text, is_warning=True))
         except BaseException:
             self.close()
@@ -149,7 +150,7 @@ class Session:
         notices = ["no remote storage is configured: everything comes through the broker"]
         if configured or "bootstrap.servers" not in parsed.librdkafka:
             fetcher = load_fetcher(parsed)
-            notices = [f"no counterpart for this broker property: {text}" for text in completed.unmapped]
+            notices = [f"not understood of the brokers' file: {text}" for text in completed.unmapped]
         return cls(parsed, fetcher, observer, shared=shared, planned=planned, notices=notices)
 
     def _open_brokers(self, planned: Planned | None) -> Brokers | None:

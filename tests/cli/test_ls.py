@@ -121,6 +121,24 @@ def test_bytes_in_the_store(run: Run, tmp_path: Path) -> None:
     assert "STORED" not in run("ls", *without).lines[0]
 
 
+@pytest.mark.parametrize("command", [("ls",), ("plan", "-t", "tx-java")], ids=["ls", "plan"])
+def test_a_property_of_the_brokers_file_without_a_counterpart_is_noted(
+    run: Run, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    package = "io.aiven.kafka.tieredstorage."
+    (tmp_path / "server.properties").write_text(
+        f"remote.log.storage.manager.class.name={package}RemoteStorageManager\n"
+        f"rsm.config.storage.backend.class={package}storage.filesystem.FileSystemStorage\n"
+        f"rsm.config.storage.root={AivenTier('aiven-zstd').url}\n"
+        "rsm.config.key.prefix=tiered/\nrsm.config.storage.proxy.host=h\n"
+    )
+    outcome = run(*command, "-X", f"remote.storage.broker.properties={tmp_path / 'server.properties'}")
+    assert outcome.code == 0
+    assert (
+        outcome.stderr == "% note: not understood of the brokers' file: storage.proxy.host: has no counterpart here\n"
+    )
+
+
 def test_a_choice_of_nothing_is_a_mistake(run: Run, bucket: str, tmp_path: Path) -> None:
     for said, argv in (
         ("no partition 7 in", ("--url", bucket, "-p", "7")),

@@ -112,4 +112,4 @@ def test_a_tier_is_read_by_its_brokers_file_alone(file: Path) -> None:
     with Session.open({KEY: str(file)}, heard.append):
         pass
     (notice,) = (event for event in heard if isinstance(event, Notice) and event.is_warning and "proxy" in event.text)
-    assert "no counterpart for this broker property: storage.proxy.host" in notice.text
+    assert "not understood of the brokers' file: storage.proxy.host: has no counterpart here" in notice.text

@@ -14,9 +14,10 @@ from remote_fetch.locate.listing import ListingLocator
 from remote_fetch.locate.locator import KnownTimelines
 from remote_fetch.locate.metadata_replay import METADATA_TOPICS
 from remote_fetch.model import IndexType
-from remote_fetch.observe import Event, Notice
+from remote_fetch.observe import Event, Notice, ignore
 from remote_fetch.prepare.parallel import all_at_once
 from remote_fetch.session import session as module
+from remote_fetch.session.brokers import open_brokers
 from remote_fetch.session.budgets import _BUDGETS
 from remote_fetch.session.locating import Planned
 from remote_fetch.session.session import Session
@@ -85,6 +86,19 @@ def test_brokers_tell_the_partitions_for_the_rest_of_a_plan_too(monkeypatch: pyt
         assert session.brokers is not None
         with pytest.raises(LogTruncated):
             session.brokers.guard.cut_short(partition, 7, 9, 7)
+
+
+@pytest.mark.parametrize(
+    ("policy", "skips"), [("EARLIEST", True), ("beginning", True), ("Smallest", True), ("latest", False), (None, False)]
+)
+def test_deleted_records_are_skipped_as_librdkafka_reads_the_policy(policy: str | None, skips: bool) -> None:
+    properties = {"bootstrap.servers": "127.0.0.1:9"} | ({} if policy is None else {"auto.offset.reset": policy})
+    brokers = open_brokers(
+        properties, Config.parse({}).settings, ignore, shared=True, log_starts=None, may_be_cut=False
+    )
+    assert brokers is not None
+    assert brokers.guard._skips is skips
+    brokers.cluster.close()
 
 
 def test_events_go_to_the_counters_and_to_the_observer() -> None:
