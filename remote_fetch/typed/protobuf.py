@@ -15,8 +15,7 @@ Rules of the file:
 - A field that tells whether it is set (optional, oneof, messages) is null if it is not; another one is its default.
 - ptars panics at a schema of an edition (`edition = "2023"`), so such a reader's schema is refused.
 - ptars passes over groups, also over those of the schema. A message that may hold one is refused.
-- ptars follows unknown groups as deep as the bytes say, and the process dies of it. A long value is first parsed by
-  Google's parser, which ends at a depth of 100.
+- ptars follows unknown groups as deep as the bytes say, and the process dies of it (protobuf_depth.py).
 - Fields go by their numbers, so values of every version are read by the reader's message. The writer's schema tells
   only which message was written.
 """
@@ -25,21 +24,18 @@ from __future__ import annotations
 
 import base64
 import tempfile
-from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from remote_fetch.errors import ConfigError, MissingExtra
 from remote_fetch.typed.arrays import Column, DataType, pa
-from remote_fetch.typed.compute import pc
 from remote_fetch.typed.outcome import Decoder, Undecodable
+from remote_fetch.typed.protobuf_depth import depth_check
 from remote_fetch.typed.schema_text import SchemaText
 
 __all__ = ["ProtobufReader"]
 
 _ROOT = "remote_fetch_schema.proto"
-_LONG_BYTES = 4096
-"""Shorter values have too few bytes to nest deeply."""
 
 
 class ProtobufReader:
@@ -56,7 +52,7 @@ class ProtobufReader:
         _check_edition(self._file)
         self._message = _first(self._file) if message is None else _named(self._file, message)
         _check_groups(self._message)
-        self._check_depth = _depth_check(self._message)
+        self._check_depth = depth_check(self._message)
         config = ptars.PtarsConfig(
             timestamp_unit="us", time_unit="us", duration_unit="us", enum_repr="string",
             list_nullable=True, map_nullable=True, list_value_nullable=True, map_value_nullable=True,
@@ -94,23 +90,6 @@ class ProtobufReader:
         if not len(batch.schema):
             return pa.array([{}] * len(payloads), self.arrow_type)
         return pa.StructArray.from_arrays(batch.columns, fields=list(self.arrow_type))
-
-
-def _depth_check(message: Any) -> Callable[[Column], None]:
-    """A function that raises Undecodable if one of the long values is none of the message's, or nested too deeply."""
-    from google.protobuf.message import DecodeError  # noqa: PLC0415 - an extra
-    from google.protobuf.message_factory import GetMessageClass  # noqa: PLC0415
-
-    parse = GetMessageClass(message).FromString
-
-    def check(payloads: Column) -> None:
-        try:
-            for payload in payloads.filter(pc.greater(pc.binary_length(payloads), _LONG_BYTES)).to_pylist():
-                parse(payload)
-        except DecodeError as error:
-            raise Undecodable(f"broken, or nested too deeply: {error}") from error
-
-    return check
 
 
 def _compiled(schema: SchemaText) -> Any:

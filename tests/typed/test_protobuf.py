@@ -230,6 +230,21 @@ def test_groups_that_nest_without_end_harm_only_their_own_value() -> None:
     assert [row and len(row["raw"]) for row in decoded.values.to_pylist()] == [0, None, 65_536]
 
 
+@pytest.mark.parametrize("within", [b"", b"\x1a", b"\x2a", b"\x7a"])  # a message, the items, the place
+def test_groups_may_nest_in_a_message_of_the_schema(within: bytes) -> None:
+    inner = b"\xd3\x05" * 9000 + b"\xd4\x05" * 9000
+    text = (
+        'syntax = "proto2"; message M { required In in = 3; map<int32, In> m = 5; optional In i = 15; } message In {}'
+    )
+    reader = ProtobufReader(SchemaText("PROTOBUF", text))
+    if within == b"\x2a":
+        inner = b"\x12\xa0\x99\x02" + inner
+    length = b"\xa4\x99\x02" if within == b"\x2a" else b"\xa0\x99\x02"
+    value = within + length + inner if within else inner
+    with pytest.raises(Undecodable, match="broken, or nested too deeply"):
+        reader.decoder()(pa.array([value], pa.binary()))
+
+
 def test_a_long_message_without_a_required_field_is_read() -> None:
     text = 'syntax = "proto2"; message M { required int32 a = 1; optional bytes b = 2; }'
     reader = ProtobufReader(SchemaText("PROTOBUF", text))

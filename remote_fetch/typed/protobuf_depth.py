@@ -1,0 +1,76 @@
+"""Finds Protobuf values that are nested so deeply that ptars, which has no limit, would end the process.
+
+Rules of the file:
+
+- ptars takes 80 bytes of the stack for each group inside a group, and each takes a byte of the value at least. So
+  only long values can do harm, and only these are parsed by Google's parser, which ends at a depth of 100.
+- Groups can stand in any message that ptars enters, so it is parsed by a copy of the schema that has these alone: a
+  field that is not a message is passed over, at a quarter of the cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from remote_fetch.typed.arrays import Column
+from remote_fetch.typed.compute import pc
+from remote_fetch.typed.outcome import Undecodable
+
+__all__ = ["depth_check"]
+
+_LONG_BYTES = 16_384
+"""Shorter values nest less deeply than 1.3 MB of stack have room for."""
+
+
+def depth_check(message: Any) -> Callable[[Column], None]:
+    """A function that raises Undecodable if one of the long values is none of the message's, or nested too deeply."""
+    from google.protobuf.descriptor_pool import DescriptorPool  # noqa: PLC0415 - an extra
+    from google.protobuf.message import DecodeError  # noqa: PLC0415
+    from google.protobuf.message_factory import GetMessageClass  # noqa: PLC0415
+
+    pool = DescriptorPool()
+    _add_bare(message.file, pool, set())
+    parse = GetMessageClass(pool.FindMessageTypeByName(message.full_name)).FromString
+
+    def check(payloads: Column) -> None:
+        try:
+            for payload in payloads.filter(pc.greater(pc.binary_length(payloads), _LONG_BYTES)).to_pylist():
+                parse(payload)
+        except DecodeError as error:
+            raise Undecodable(f"broken, or nested too deeply: {error}") from error
+
+    return check
+
+
+def _add_bare(file: Any, pool: Any, done: set[str]) -> None:
+    """Add a file, after those that it imports, with fields that are messages alone."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto  # noqa: PLC0415 - an extra
+
+    if file.name in done:
+        return
+    done.add(file.name)
+    for each in file.dependencies:
+        _add_bare(each, pool, done)
+    proto = FileDescriptorProto()
+    file.CopyToProto(proto)
+    del proto.extension[:], proto.service[:]
+    proto.ClearField("options")
+    for each in proto.message_type:
+        _bare(each)
+    pool.Add(proto)
+
+
+def _bare(message: Any) -> None:
+    fields = [field for field in message.field if field.type == field.TYPE_MESSAGE]
+    for field in fields:
+        field.ClearField("oneof_index")
+        field.ClearField("proto3_optional")
+        field.ClearField("options")
+        if field.label == field.LABEL_REQUIRED:
+            field.label = field.LABEL_OPTIONAL
+    del message.field[:], message.oneof_decl[:], message.extension[:]
+    message.field.extend(fields)
+    message.ClearField("options")  # an entry of a map is a message like others
+    for each in message.nested_type:
+        _bare(each)
