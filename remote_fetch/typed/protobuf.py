@@ -16,6 +16,8 @@ Rules of the file:
 - ptars panics at a schema of an edition (`edition = "2023"`), so such a reader's schema is refused.
 - ptars passes over groups, also over those of the schema. A message that may hold one is refused.
 - ptars follows unknown groups as deep as the bytes say, and the process dies of it (protobuf_depth.py).
+- Where ptars differs from Google's library (protobuf_exact.py), Google's writes the values once more, in the one form
+  that both read alike.
 - Fields go by their numbers, so values of every version are read by the reader's message. The writer's schema tells
   only which message was written.
 """
@@ -31,6 +33,7 @@ from remote_fetch.errors import ConfigError, MissingExtra
 from remote_fetch.typed.arrays import Column, DataType, pa
 from remote_fetch.typed.outcome import Decoder, Undecodable
 from remote_fetch.typed.protobuf_depth import depth_check
+from remote_fetch.typed.protobuf_exact import check_times, has_times, oddity
 from remote_fetch.typed.schema_text import SchemaText
 
 __all__ = ["ProtobufReader"]
@@ -53,12 +56,14 @@ class ProtobufReader:
         self._message = _first(self._file) if message is None else _named(self._file, message)
         _check_groups(self._message)
         self._check_depth = depth_check(self._message)
+        self._is_odd = oddity(self._message)
         config = ptars.PtarsConfig(
             timestamp_unit="us", time_unit="us", duration_unit="us", enum_repr="string",
             list_nullable=True, map_nullable=True, list_value_nullable=True, map_value_nullable=True,
         )  # fmt: skip
         self._handler = ptars.HandlerPool([self._file], config=config).get_for_message(self._message)
         self.arrow_type: DataType = pa.struct(list(self._handler.schema()))
+        self._has_times = has_times(self.arrow_type)
         self.kept_as_bytes: tuple[str, ...] = tuple(sorted(_recursive(self._message, ())))
 
     def decoder(self, writer: SchemaText | None = None, path: tuple[int, ...] = ()) -> Decoder:
@@ -79,6 +84,14 @@ class ProtobufReader:
 
     def _decode(self, payloads: Column) -> Column:
         self._check_depth(payloads)
+        rows = self._rows(payloads)
+        if self._is_odd is not None and self._is_odd(rows):
+            rows = self._rows(_written_again(self._message, payloads))
+        if self._has_times:
+            check_times(rows)
+        return rows
+
+    def _rows(self, payloads: Column) -> Column:
         try:
             batch = self._handler.array_to_record_batch(payloads)
         except (ValueError, OverflowError) as error:
@@ -90,6 +103,19 @@ class ProtobufReader:
         if not len(batch.schema):
             return pa.array([{}] * len(payloads), self.arrow_type)
         return pa.StructArray.from_arrays(batch.columns, fields=list(self.arrow_type))
+
+
+def _written_again(message: Any, payloads: Column) -> Column:
+    """The same values as Google's library reads them: one member of each oneof, each key of a map once."""
+    from google.protobuf.message import DecodeError  # noqa: PLC0415 - an extra
+    from google.protobuf.message_factory import GetMessageClass  # noqa: PLC0415
+
+    parse = GetMessageClass(message).FromString
+    try:
+        values = [parse(each).SerializePartialToString(deterministic=True) for each in payloads.to_pylist()]
+    except DecodeError as error:
+        raise Undecodable(f"broken, or nested too deeply: {error}") from error
+    return pa.array(values, payloads.type)
 
 
 def _compiled(schema: SchemaText) -> Any:

@@ -1,0 +1,115 @@
+"""Where ptars reads a Protobuf message otherwise than Google's library: found in its columns, for a batch at once.
+
+    on the wire                                     ptars                    Google's library
+    two members of one oneof                        both                     the last one
+    a key of a map twice                            both entries             the last one
+    an entry of a map without its message           null                     an empty message
+    a time beyond 64 bits of microseconds           the nearest that fits    a number of seconds
+
+Rules of the file:
+
+- Google's writers write none of these; messages whose bytes were joined, and other encoders, have them. So a batch is
+  only looked at, and written again by Google's library if it has one.
+- Only what the message has is looked for: most messages have no oneof and no map, and cost nothing.
+- Columns do not show these differences, so they stay: of a Timestamp, Duration, wrapper or message inside itself that
+  stands twice ptars takes the last, and Google's library joins both. An entry of a map with unknown fields is an entry
+  for ptars and for Java, and none for Google's library in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from remote_fetch.typed.arrays import Column, DataType, pa
+from remote_fetch.typed.compute import pc
+from remote_fetch.typed.outcome import Undecodable
+
+__all__ = ["Oddity", "check_times", "has_times", "oddity"]
+
+Oddity = Callable[[Column], bool]
+"""Whether one of the rows may differ from what Google's library reads."""
+
+_LAST_MICROSECOND = 2**63 - 2**22
+"""The nanoseconds of a time, 32 bits, may move it away from the largest number."""
+
+
+def oddity(message: Any, inside: tuple[str, ...] = ()) -> Oddity | None:
+    """The check of the columns of a message. None: there is nothing to look for."""
+    if message.full_name in inside:
+        return None  # bytes
+    inside = (*inside, message.full_name)
+    oneofs = [[field.name for field in oneof.fields] for oneof in message.oneofs if len(oneof.fields) > 1]
+    fields = [(field.name, _of_field(field, inside)) for field in message.fields]
+    below = [(name, check) for name, check in fields if check is not None]
+    if not oneofs and not below:
+        return None
+
+    def is_odd(rows: Column) -> bool:
+        if any(_has_several(rows, names) for names in oneofs):
+            return True
+        return any(check(rows.field(name)) for name, check in below)
+
+    return is_odd
+
+
+def has_times(kind: DataType) -> bool:
+    """Whether a type has timestamps or durations."""
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+        return True
+    return any(has_times(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def check_times(array: Column) -> None:
+    """Raise Undecodable for a time that 64 bits of microseconds do not have."""
+    kind = array.type
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+        ends = pc.min_max(array.view(pa.int64())).as_py()
+        if ends["max"] is not None and not -_LAST_MICROSECOND < ends["min"] <= ends["max"] < _LAST_MICROSECOND:
+            raise Undecodable("a time beyond those of microseconds")
+    elif pa.types.is_map(kind):
+        check_times(array.items)
+    elif pa.types.is_list(kind):
+        check_times(array.values)
+    elif pa.types.is_struct(kind) and has_times(kind):
+        for number in range(kind.num_fields):
+            check_times(array.field(number))
+
+
+def _of_field(field: Any, inside: tuple[str, ...]) -> Oddity | None:
+    message = field.message_type
+    if message is None:
+        return None
+    if not message.GetOptions().map_entry:
+        check = oddity(message, inside)
+        return check if check is None or not field.is_repeated else lambda lists: check(lists.values)
+    value = message.fields_by_name["value"].message_type
+    within = None if value is None else oddity(value, inside)
+
+    def is_odd(maps: Column) -> bool:
+        if value is not None and maps.items.null_count:
+            return True
+        return _has_twins(maps) or (within is not None and within(maps.items))
+
+    return is_odd
+
+
+def _has_several(rows: Column, names: list[str]) -> bool:
+    """Whether a row has two of the fields."""
+    seen = rows.field(names[0]).is_valid()
+    for name in names[1:]:
+        given = rows.field(name).is_valid()
+        if pc.any(pc.and_(seen, given)).as_py():
+            return True
+        seen = pc.or_(seen, given)
+    return False
+
+
+def _has_twins(maps: Column) -> bool:
+    """Whether a map has a key twice."""
+    coded = maps.keys.dictionary_encode()
+    parents = pc.list_parent_indices(pa.ListArray.from_arrays(maps.offsets, coded.indices))  # it takes no map
+    places = pc.add(pc.multiply(parents, len(coded.dictionary)), coded.indices)
+    if pc.all(pc.less(places.slice(0, max(len(places) - 1, 0)), places.slice(1))).as_py():
+        return False  # all rows have their keys in the same order, and this is the cheapest proof
+    return len(pc.unique(places)) < len(places)
