@@ -31,7 +31,8 @@ _SILENT_S = 2.0
 """A longer wait for a registry has a line in the log, as one for a broker has."""
 _DEFAULT_WAIT_S = 60.0
 """How long a registry that is away is waited for if `fetch.remote.broker.timeout.ms` is 0: a job has to end."""
-_REQUEST_S = 10
+_REQUEST_S = (1.0, 10.0)
+"""How long one request may take, unless `schema.registry.timeout` says it: as long as the wait, between these."""
 _NUMBERS = (
     "timeout", "cache.capacity", "cache.latest.ttl.sec", "max.retries", "retries.wait.ms", "retries.max.wait.ms",
 )  # fmt: skip
@@ -210,7 +211,7 @@ class Registry:
                 from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - an extra
             except ImportError as error:
                 raise MissingExtra(f"a schema registry needs {error.name}", extra="registry") from None
-            self._client = _client(SchemaRegistryClient, self._config)
+            self._client = _client(SchemaRegistryClient, self._config, self._wait_s)
         return self._client
 
 
@@ -223,9 +224,10 @@ def bare_url(url: str) -> str:
     return ",".join(bare)
 
 
-def _client(kind: Callable[[dict[str, Any]], Any], config: Mapping[str, str]) -> Any:
+def _client(kind: Callable[[dict[str, Any]], Any], config: Mapping[str, str], wait_s: float) -> Any:
     # The client's own retries wait longer and know no deadline.
-    conf: dict[str, Any] = {"max.retries": 0, "timeout": _REQUEST_S}
+    least, most = _REQUEST_S
+    conf: dict[str, Any] = {"max.retries": 0, "timeout": min(max(wait_s, least), most)}
     for name, value in config.items():
         try:
             conf[name] = float(value) if name in _NUMBERS else value

@@ -258,6 +258,16 @@ def test_a_registry_that_stays_away_is_an_error_in_time() -> None:
     assert url.removeprefix("http://") in str(failed.value)
 
 
+@pytest.mark.parametrize(
+    ("wait_s", "given", "expected"), [(60, {}, 10), (3, {}, 3), (0.001, {}, 1), (3, {"timeout": "20"}, 20)]
+)
+def test_a_request_to_a_registry_that_hangs_ends_with_the_wait(
+    wait_s: float, given: dict[str, str], expected: float
+) -> None:
+    made = module._client(dict, {"url": "http://registry", **given}, wait_s)
+    assert made["timeout"] == expected
+
+
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_registry_that_refuses(registry: RegistryDouble, status: int, caplog: pytest.LogCaptureFixture) -> None:
     registry.register("t-value", V1)
