@@ -19,7 +19,7 @@ Rules of the file: pure. fastavro has checked the schema before, and has written
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -53,6 +53,7 @@ _LOGICAL: Mapping[tuple[str, str], DataType] = {
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
     ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
 }
+_MOST_NODES = 50_000
 
 
 class Node:
@@ -204,9 +205,10 @@ class Back(Node):
 def node_of(schema: Any, names: Mapping[str, Any]) -> Node:
     """The tree of a schema that fastavro has parsed. `names` has its named types by their full names.
 
-    Raises ConfigError for arrays of items that may take no byte: of those a few bytes could claim any number.
+    Raises ConfigError for arrays of items that may take no byte: of those a few bytes could claim any number. And for
+    more types than can be meant: a name stands for its whole type, so a short text can have any number of them.
     """
-    return _node(schema, names, ())
+    return _node(schema, _Names(names, iter(range(_MOST_NODES))), ())
 
 
 def branches_of(node: Node) -> tuple[Node, ...]:
@@ -230,13 +232,23 @@ def walk(node: Node) -> list[Node]:
     return [node, *(deeper for each in below for deeper in walk(each))]
 
 
-def _node(schema: Any, names: Mapping[str, Any], inside: tuple[str, ...]) -> Node:
+@dataclass(frozen=True)
+class _Names:
+    """The named types, and the numbers that are left for nodes."""
+
+    known: Mapping[str, Any]
+    left: Iterator[int]
+
+
+def _node(schema: Any, names: _Names, inside: tuple[str, ...]) -> Node:
+    if next(names.left, None) is None:
+        raise ConfigError(f"the Avro schema has more than {_MOST_NODES} types when all its names are spelt out")
     if isinstance(schema, list):
         return _union(schema, names, inside)
     if isinstance(schema, str):
         if schema in _PLAIN:
             return Scalar(schema, _PLAIN[schema])
-        return Back(schema) if schema in inside else _node(names[schema], names, inside)
+        return Back(schema) if schema in inside else _node(names.known[schema], names, inside)
     kind = schema["type"]
     if isinstance(kind, (dict, list)) or (kind not in _NAMED_OR_NESTED and kind not in _PLAIN):
         return _node(kind, names, inside)
@@ -249,7 +261,7 @@ def _node(schema: Any, names: Mapping[str, Any], inside: tuple[str, ...]) -> Nod
 _NAMED_OR_NESTED = ("record", "error", "array", "map", "enum", "fixed")
 
 
-def _complex(schema: Mapping[str, Any], names: Mapping[str, Any], inside: tuple[str, ...]) -> Node:
+def _complex(schema: Mapping[str, Any], names: _Names, inside: tuple[str, ...]) -> Node:
     kind = schema["type"]
     if kind in ("record", "error"):
         name = schema["name"]
@@ -270,7 +282,7 @@ def _complex(schema: Mapping[str, Any], names: Mapping[str, Any], inside: tuple[
     return Fixed(schema["name"], aliases, size, arrow)
 
 
-def _union(schema: list[Any], names: Mapping[str, Any], inside: tuple[str, ...]) -> Node:
+def _union(schema: list[Any], names: _Names, inside: tuple[str, ...]) -> Node:
     nodes = [_node(branch, names, inside) for branch in schema]
     branches = tuple(node for node in nodes if not (isinstance(node, Scalar) and node.kind == "null"))
     if not branches:
@@ -278,7 +290,7 @@ def _union(schema: list[Any], names: Mapping[str, Any], inside: tuple[str, ...])
     return Union(branches, len(branches) < len(nodes))
 
 
-def _record(schema: Mapping[str, Any], names: Mapping[str, Any], inside: tuple[str, ...]) -> Record:
+def _record(schema: Mapping[str, Any], names: _Names, inside: tuple[str, ...]) -> Record:
     fields = tuple(
         Field(
             field["name"],

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import base64
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -39,6 +40,8 @@ from remote_fetch.typed.schema_text import SchemaText
 __all__ = ["ProtobufReader"]
 
 _ROOT = "remote_fetch_schema.proto"
+_MOST_MESSAGES = 50_000
+"""A message stands in a column wherever a field names it, so a short schema can have any number of them."""
 
 
 class ProtobufReader:
@@ -55,6 +58,7 @@ class ProtobufReader:
         _check_edition(self._file)
         self._message = _first(self._file) if message is None else _named(self._file, message)
         _check_groups(self._message)
+        self.kept_as_bytes: tuple[str, ...] = tuple(sorted(_recursive(self._message, (), iter(range(_MOST_MESSAGES)))))
         self._check_depth = depth_check(self._message)
         self._is_odd = oddity(self._message)
         config = ptars.PtarsConfig(
@@ -64,7 +68,6 @@ class ProtobufReader:
         self._handler = ptars.HandlerPool([self._file], config=config).get_for_message(self._message)
         self.arrow_type: DataType = pa.struct(list(self._handler.schema()))
         self._has_times = has_times(self.arrow_type)
-        self.kept_as_bytes: tuple[str, ...] = tuple(sorted(_recursive(self._message, ())))
 
     def decoder(self, writer: SchemaText | None = None, path: tuple[int, ...] = ()) -> Decoder:
         """A decoder of the message at `path` in the file of `writer`.
@@ -231,12 +234,14 @@ def _check_groups(message: Any) -> None:
                 todo.append(field.message_type)
 
 
-def _recursive(message: Any, inside: tuple[str, ...]) -> set[str]:
-    """The names of the messages that contain themselves."""
+def _recursive(message: Any, inside: tuple[str, ...], left: Iterator[int]) -> set[str]:
+    """The names of the messages that contain themselves. Raises ConfigError if `left` ends before the messages do."""
     if message.full_name in inside:
         return {message.full_name}
+    if next(left, None) is None:
+        _refuse(f"the Protobuf schema has more than {_MOST_MESSAGES} messages inside messages")
     below = (field.message_type for field in message.fields if field.message_type is not None)
-    return set().union(*(_recursive(each, (*inside, message.full_name)) for each in below))
+    return set().union(*(_recursive(each, (*inside, message.full_name), left) for each in below))
 
 
 def _refuse(message: str, key: str | None = None) -> Any:

@@ -29,10 +29,16 @@ class SchemaText:
         yield self.text
 
     def named(self) -> Iterator[tuple[str, SchemaText]]:
-        """All references with their names, each before those that refer to it. One may come several times."""
+        """All references with their names, each before those that refer to it. A name may stand for several schemas."""
+        yield from self._below(set())
+
+    def _below(self, seen: set[tuple[str, int]]) -> Iterator[tuple[str, SchemaText]]:
+        # Each schema once: where two refer to one, and so on below, the paths to it have no bound.
         for name, schema in self.references:
-            yield from schema.named()
-            yield name, schema
+            if (name, id(schema)) not in seen:
+                seen.add((name, id(schema)))
+                yield from schema._below(seen)
+                yield name, schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -354,3 +354,21 @@ def test_a_string_that_is_not_in_utf_8_does_not_decode() -> None:
     assert set(decoded.reasons.values()) == {"a string is not in UTF-8"}
     decoded.values.validate(full=True)
     assert decoded.values.to_pylist()[0] == decoded.values.to_pylist()[4] == {"a": "x", "b": [("k", "v")]}
+
+
+def test_types_inside_types_without_end_are_refused() -> None:
+    """Each record stands twice in the next one, once by its name."""
+    schema: Any = {"type": "record", "name": "R0", "fields": [{"name": "x", "type": "int"}]}
+    for number in range(1, 40):
+        fields = [{"name": "a", "type": schema}, {"name": "b", "type": f"R{number - 1}"}]
+        schema = {"type": "record", "name": f"R{number}", "fields": fields}
+    with pytest.raises(ConfigError, match="more than 50000 types"):
+        AvroReader(SchemaText("AVRO", json.dumps(schema)))
+
+
+def test_references_that_many_share_are_parsed_once() -> None:
+    schema = SchemaText("AVRO", '{"type": "record", "name": "R0", "fields": []}')
+    for number in range(1, 60):
+        text = json.dumps({"type": "record", "name": f"R{number}", "fields": []})
+        schema = SchemaText("AVRO", text, (("a", schema), ("b", schema)))
+    assert len(list(schema.in_order())) == 60

@@ -344,3 +344,10 @@ def test_a_writers_schema_may_have_an_edition() -> None:
     writer = SchemaText("PROTOBUF", 'edition = "2023"; message M { int32 a = 1; int32 b = 2; }')
     decode = reader.decoder(writer, (0,))
     assert decode(pa.array([b"\x08\x07\x10\x01"], pa.binary())).to_pylist() == [{"a": 7}]
+
+
+def test_messages_inside_messages_without_end_are_refused() -> None:
+    names = [f"message M{n} {{ M{n - 1} a = 1; M{n - 1} b = 2; }}" for n in range(60, 0, -1)]
+    text = f'syntax = "proto3"; {" ".join(names)} message M0 {{ int32 x = 1; }}'
+    with pytest.raises(ConfigError, match="more than 50000 messages inside messages"):
+        ProtobufReader(SchemaText("PROTOBUF", text))
