@@ -6,6 +6,8 @@ Rules of the file:
 - pyruhvro aborts the call of a schema that it does not know, so it is given only what `_is_quick` allows.
 - pyruhvro cuts an int of more than 32 bits to 32, and writers do write such ones. It reads each int as a long, which
   has the same encoding.
+- Bytes that no writer writes are not always told alike: a boolean above 1 and the number -1 of a branch or a symbol are
+  refused by pyruhvro, and read by fastavro, as by Confluent's deserializer for Python.
 - fastavro's compiled reader follows a value as deep as its bytes say, and the process dies of it. Schemas that contain
   themselves are read by its Python reader, which ends at Python's limit.
 """

@@ -56,9 +56,9 @@ def resolver(writer: Node, reader: Node, recode: Recoder) -> Resolver:
     if isinstance(writer, Record) and isinstance(reader, Record) and _same_name(writer, reader):
         return _record(writer, reader, recode)
     if isinstance(writer, Array) and isinstance(reader, Array):
-        return _array(reader, resolver(writer.items, reader.items, recode))
+        return _array(reader, _items(writer.items, reader.items, recode))
     if isinstance(writer, Map) and isinstance(reader, Map):
-        return _map(reader, resolver(writer.values, reader.values, recode))
+        return _map(reader, _items(writer.values, reader.values, recode))
     if isinstance(writer, Enum) and isinstance(reader, Enum) and _same_name(writer, reader):
         return _enum(writer, reader)
     if isinstance(writer, (Scalar, Fixed)) and isinstance(reader, (Scalar, Fixed)) and _leaf_fits(writer, reader):
@@ -107,6 +107,21 @@ def _enum(writer: Enum, reader: Enum) -> Resolver:
         if _visible(strange, hidden):
             raise Undecodable(f"a symbol of {writer.name} that the reader's schema does not have")
         return array
+
+    return resolve
+
+
+def _items(writer: Node, reader: Node, recode: Recoder) -> Resolver:
+    """As `resolver`. Items that do not fit are the fault of the values that have some: an empty array has none."""
+    try:
+        return resolver(writer, reader, recode)
+    except Undecodable as error:
+        reason = str(error)
+
+    def resolve(array: Column, hidden: Column | None) -> Column:
+        if len(array):
+            raise Undecodable(reason)
+        return pa.nulls(0, reader.arrow)
 
     return resolve
 

@@ -372,3 +372,19 @@ def test_references_that_many_share_are_parsed_once() -> None:
         text = json.dumps({"type": "record", "name": f"R{number}", "fields": []})
         schema = SchemaText("AVRO", text, (("a", schema), ("b", schema)))
     assert len(list(schema.in_order())) == 60
+
+
+@pytest.mark.parametrize("wrap", [lambda t: {"type": "array", "items": t}, lambda t: {"type": "map", "values": t}])
+def test_an_empty_array_is_read_though_its_items_do_not_fit(wrap: Any) -> None:
+    """As Java's reader does. A value with items does not decode."""
+
+    def of(kind: Any) -> Any:
+        return {"type": "record", "name": "R", "fields": [{"name": "f", "type": wrap(kind)}]}
+
+    full = {"f": ["x"]} if wrap("int")["type"] == "array" else {"f": {"k": "x"}}
+    reader = AvroReader(SchemaText("AVRO", json.dumps(of("int"))))
+    payloads = [encode(of("string"), row) for row in ({"f": type(full["f"])()}, full)]
+    decode = reader.decoder(SchemaText("AVRO", json.dumps(of("string"))))
+    decoded = decode_each(decode, pa.array(payloads, pa.binary()), reader.arrow_type)
+    assert decoded.values.to_pylist() == [{"f": []}, None]
+    assert decoded.reasons == {1: "the writer's string does not fit the reader's int"}
