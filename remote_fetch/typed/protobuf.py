@@ -32,6 +32,7 @@ from typing import Any
 
 from remote_fetch.errors import ConfigError, MissingExtra
 from remote_fetch.typed.arrays import Column, DataType, pa
+from remote_fetch.typed.compute import pc
 from remote_fetch.typed.outcome import Decoder, Undecodable
 from remote_fetch.typed.protobuf_depth import depth_check
 from remote_fetch.typed.protobuf_exact import check_times, has_times, oddity
@@ -66,7 +67,8 @@ class ProtobufReader:
             list_nullable=True, map_nullable=True, list_value_nullable=True, map_value_nullable=True,
         )  # fmt: skip
         self._handler = ptars.HandlerPool([self._file], config=config).get_for_message(self._message)
-        self.arrow_type: DataType = pa.struct(list(self._handler.schema()))
+        self._given: DataType = pa.struct(list(self._handler.schema()))
+        self.arrow_type: DataType = _nullable(self._given)
         self._has_times = has_times(self.arrow_type)
 
     def decoder(self, writer: SchemaText | None = None, path: tuple[int, ...] = ()) -> Decoder:
@@ -105,7 +107,17 @@ class ProtobufReader:
             raise Undecodable("the decoder broke off") from None
         if not len(batch.schema):
             return pa.array([{}] * len(payloads), self.arrow_type)
-        return pa.StructArray.from_arrays(batch.columns, fields=list(self.arrow_type))
+        rows = pa.StructArray.from_arrays(batch.columns, fields=list(self._given))
+        return pc.cast(rows, self.arrow_type)  # without a copy: fields lose "not null"
+
+
+def _nullable(kind: DataType) -> DataType:
+    """The type with fields that may be null: where a value is null, or does not decode, its fields are null too."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _nullable(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _nullable(kind.item_type))
+    return pa.list_(_nullable(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
 def _written_again(message: Any, payloads: Column) -> Column:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import datetime
+import io
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.typed.framing import groups_of
@@ -351,3 +353,16 @@ def test_messages_inside_messages_without_end_are_refused() -> None:
     text = f'syntax = "proto3"; {" ".join(names)} message M0 {{ int32 x = 1; }}'
     with pytest.raises(ConfigError, match="more than 50000 messages inside messages"):
         ProtobufReader(SchemaText("PROTOBUF", text))
+
+
+def test_a_null_beside_messages_can_be_written_to_parquet() -> None:
+    """Parquet's writer refuses a null in a field that is declared to have none, also below a null."""
+    fields = "int32 x = 1; repeated N n = 2; map<int32, N> m = 3;"
+    text = f'syntax = "proto3"; message M {{ {fields} }} message N {{ string s = 1; }}'
+    reader = ProtobufReader(SchemaText("PROTOBUF", text))
+    payloads = pa.array([b"\x08\x01\x12\x00\x1a\x04\x08\x01\x12\x00", b"\xff"], pa.binary())
+    column = decode_each(reader.decoder(), payloads, reader.arrow_type).values
+    assert column.type == reader.arrow_type
+    file = io.BytesIO()
+    parquet.write_table(pa.table({"value": column}), file)
+    assert parquet.read_table(file)["value"].to_pylist() == [{"x": 1, "n": [{"s": ""}], "m": [(1, {"s": ""})]}, None]
