@@ -31,6 +31,8 @@ __all__ = ["JsonNode", "List", "MapOf", "Plain", "Struct", "Text", "json_node"]
 
 
 _TEXT = pa.string()
+_MOST_NODES = 50_000
+"""A column has a schema wherever a `$ref` names it, so a short text can have any number of them."""
 
 
 class JsonNode:
@@ -107,11 +109,14 @@ _SCALARS: Mapping[str, DataType] = {
 class _Types:
     def __init__(self, documents: Mapping[str, Any]) -> None:
         self._documents = documents
+        self._left = iter(range(_MOST_NODES))
 
     def of(self, schema: Any, root: Any, inside: tuple[int, ...]) -> JsonNode:
         """The node of a schema that stands in the document `root`, inside the schemas with these identities."""
         if not isinstance(schema, dict) or id(schema) in inside:
             return Text()
+        if next(self._left, None) is None:
+            raise ConfigError(f"the JSON Schema has more than {_MOST_NODES} schemas when all its $ref are followed")
         inside = (*inside, id(schema))
         if isinstance(schema.get("$ref"), str):
             target, document = self._target(schema["$ref"], root)

@@ -183,3 +183,13 @@ def test_a_schema_that_is_none(schema: str, reason: str) -> None:
 def test_a_writers_schema_of_another_kind() -> None:
     with pytest.raises(Undecodable, match="one of AVRO"):
         reader(SCHEMA).decoder(SchemaText("AVRO", '"int"'))
+
+
+def test_schemas_inside_schemas_without_end_are_refused() -> None:
+    """Each stands twice in the next one."""
+    made: dict[str, Any] = {"D0": {"type": "integer"}}
+    for number in range(1, 60):
+        ref = {"$ref": f"#/made/D{number - 1}"}
+        made[f"D{number}"] = {"type": "object", "properties": {"a": ref, "b": ref}}
+    with pytest.raises(ConfigError, match="more than 50000 schemas"):
+        JsonReader(SchemaText("JSON", json.dumps({"$ref": "#/made/D59", "made": made})))
