@@ -216,12 +216,26 @@ class Registry:
 
 
 def bare_url(url: str) -> str:
-    """The URLs without user, password and query."""
+    """The URLs without user, password and query. Raises ConfigError for text that is no URL, and shows none of it."""
     bare = []
     for each in url.split(","):
-        parts = urlsplit(each.strip())
-        bare.append(f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}")
+        try:
+            parts = urlsplit(each.strip())
+            port = parts.port
+        except ValueError:
+            raise _no_url() from None
+        if "@" in parts.path:  # a password with a slash: what follows it is shown
+            raise _no_url()
+        bare.append(f"{parts.scheme}://{parts.hostname or ''}{f':{port}' if port else ''}{parts.path}")
     return ",".join(bare)
+
+
+def _no_url() -> ConfigError:
+    return ConfigError(
+        "schema.registry.url: no URL of a host and a port",
+        key="schema.registry.url",
+        hint="Write / ? # [ ] @ in a user or a password as %2F %3F %23 %5B %5D %40",
+    )
 
 
 def _client(kind: Callable[[dict[str, Any]], Any], config: Mapping[str, str], wait_s: float) -> Any:

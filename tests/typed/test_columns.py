@@ -300,6 +300,17 @@ def test_an_answer_of_something_else_is_not_called_silence(
 
 
 @pytest.mark.parametrize(
+    "url",
+    ["http://host:hush", "http://[::1", "http://me:hush/hush@host:1", "http://me:hu[sh@host", "http://me:1/hush@host"],
+)
+def test_a_url_that_is_none_is_told_without_its_password(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"schema\.registry\.url: no URL") as failed:
+        typed_of(Config.parse({"value.format": "avro-confluent", "schema.registry.url": url}))
+    assert "hush" not in str(failed.value)
+    assert failed.value.hint is not None
+
+
+@pytest.mark.parametrize(
     ("settings", "error", "reason"),
     [
         ({}, UnknownSchema, "the subject t-value, version latest"),
