@@ -174,7 +174,7 @@ class _Column:
             if len(self._decoders) >= _MAX_DECODERS:
                 self._decoders.clear()
             try:
-                writer = None if self._registry is None else self._registry.written(ref)
+                writer = None if self._registry is None else self._registry.written(ref, self._plan.subject)
                 self._decoders[ref] = self._decoder_of(writer, ref)
             except Undecodable as error:
                 self._decoders[ref] = str(error)

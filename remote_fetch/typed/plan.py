@@ -16,7 +16,7 @@ from remote_fetch.config import Config
 from remote_fetch.configured_files import read_file
 from remote_fetch.errors import ConfigError, UnknownSchema
 from remote_fetch.file_errors import file_fault
-from remote_fetch.typed.registry import Registry
+from remote_fetch.typed.registry import Registry, context_of
 from remote_fetch.typed.schema_text import SchemaRef, SchemaText
 
 __all__ = ["ColumnPlan", "TypedPlan", "plan_typed"]
@@ -35,7 +35,8 @@ _MOST_SCHEMA_BYTES = 16 << 20
 class ColumnPlan:
     """How the column `name`, `key` or `value`, is decoded. `schema` is the reader's, None for strings.
 
-    `others` are the subject's versions, newest first, if the reader's schema is the latest one.
+    `others` are the subject's versions, newest first, if the reader's schema is the latest one. `subject` is the
+    registry's, if it names a context: the ids of values are of that one.
     """
 
     name: str
@@ -44,6 +45,7 @@ class ColumnPlan:
     schema: SchemaText | None
     message: str | None
     others: tuple[SchemaText, ...] = ()
+    subject: str | None = None
 
     @property
     def is_framed(self) -> bool:
@@ -64,7 +66,10 @@ class TypedPlan:
         columns = []
         for each in self.columns:
             texts = [] if each.schema is None else list(each.schema.in_order())
-            columns.append([each.name, each.format, each.on_error, each.message, texts])
+            context = context_of(each.subject)
+            columns.append(
+                [each.name, each.format, each.on_error, each.message, texts, *([context] if context else [])]
+            )
         return json.dumps(columns)
 
 
@@ -133,7 +138,9 @@ def _column(
             f"{name}.format={kind}, and the registry's subject {subject} has a schema of {schema.kind}",
             key=f"{name}.format",
         )
-    return ColumnPlan(name, kind, on_error, schema, message, others if is_latest else ())
+    return ColumnPlan(
+        name, kind, on_error, schema, message, others if is_latest else (), subject if context_of(subject) else None
+    )
 
 
 def _learned(registry: Registry, subject: str) -> tuple[SchemaText, ...]:

@@ -6,6 +6,8 @@ Rules of the file:
 - An id that the registry does not know is the fault of a value, so it is Undecodable. A subject that it does not know
   is the fault of the configuration.
 - No message has a secret: a URL is shown without user and password, and what a registry answers is not shown.
+- Each context of a registry has ids of its own. A subject of another context than the default one has it in front
+  (`:.context:subject`), and an id is asked for with such a subject.
 - Each schema is asked for once. The schemas that are known can be taken along to another process.
 - The number of unknown ids that are kept is bounded: values name them, so it has no bound of its own.
 """
@@ -22,7 +24,7 @@ from remote_fetch.errors import ConfigError, MissingExtra, RegistryDenied, Regis
 from remote_fetch.typed.outcome import Undecodable
 from remote_fetch.typed.schema_text import SchemaRef, SchemaText
 
-__all__ = ["Registry", "bare_url"]
+__all__ = ["Registry", "bare_url", "context_of"]
 
 T = TypeVar("T")
 
@@ -66,12 +68,15 @@ class Registry:
         """The schemas that were asked for and found, by id and by GUID."""
         return dict(self._known)
 
-    def written(self, ref: SchemaRef) -> SchemaText:
-        """The schema that a framing names. Raises Undecodable if the registry does not know it, else as `version`."""
-        at = SchemaRef(ref.id, ref.guid)
+    def written(self, ref: SchemaRef, subject: str | None = None) -> SchemaText:
+        """The schema that a framing names, in the context of the subject.
+
+        Raises Undecodable if the registry does not know it, else as `version`.
+        """
+        at = SchemaRef(ref.id, ref.guid, context="" if ref.id is None else context_of(subject))
         found = self._known.get(at)
         if found is None and at not in self._unknown:
-            found = self._ask_for(at)
+            found = self._ask_for(at, subject)
             if found is None:
                 self._note_unknown(at)
             else:
@@ -98,8 +103,9 @@ class Registry:
         Raises UnknownSchema if it does not exist, RegistryDenied, and RegistryUnavailable if nothing answers in time.
         """
         if version == "latest":
-            return self._keep(self._ask(lambda client: client.get_latest_version(subject), subject, version))
-        return self._keep(self._version_of(subject, int(version)))
+            found = self._ask(lambda client: client.get_latest_version(subject), subject, version)
+            return self._keep(found, subject)
+        return self._keep(self._version_of(subject, int(version)), subject)
 
     def learn(self, subject: str, most: int) -> list[SchemaText]:
         """The newest `most` versions of a subject, newest first, so that others need not ask. Raises as `version`."""
@@ -115,34 +121,38 @@ class Registry:
     def _version_of(self, subject: str, version: int) -> Any:
         return self._ask(lambda client: client.get_version(subject, version), subject, str(version))
 
-    def _keep(self, found: Any) -> SchemaText:
-        schema = self._text(found.schema)
+    def _keep(self, found: Any, subject: str) -> SchemaText:
+        schema = self._text(found.schema, context_of(subject))
         if found.schema_id is not None:
-            self._known[SchemaRef(id=found.schema_id)] = schema
+            self._known[SchemaRef(id=found.schema_id, context=context_of(subject))] = schema
         if getattr(found, "guid", None):
             self._known[SchemaRef(guid=found.guid)] = schema
         return schema
 
-    def _ask_for(self, ref: SchemaRef) -> SchemaText | None:
+    def _ask_for(self, ref: SchemaRef, subject: str | None) -> SchemaText | None:
         ask: Callable[[Any], Any] = (
-            (lambda client: client.get_schema(ref.id))
+            (lambda client: client.get_schema(ref.id, subject if ref.context else None))
             if ref.guid is None
             else (lambda client: client.get_schema_by_guid(ref.guid))
         )
         try:
-            return self._text(self._ask(ask, None, str(ref)))
+            return self._text(self._ask(ask, None, str(ref)), ref.context)
         except UnknownSchema:
             return None
 
-    def _text(self, schema: Any, depth: int = 0) -> SchemaText:
-        """With all references. Raises ConfigError for more of them than can be meant."""
+    def _text(self, schema: Any, context: str, depth: int = 0) -> SchemaText:
+        """With all references, which are of the schema's context unless they name one.
+
+        Raises ConfigError for more of them than can be meant.
+        """
         if depth > 50 or len(self._references) > _MOST_REFERENCES:
             raise ConfigError(f"the registry {self.url} has a schema with references without end")
         references = []
         for each in schema.references or ():
-            at = (each.subject, each.version)
+            is_bare = context and not context_of(each.subject)
+            at = (f":{context}:{each.subject}" if is_bare else each.subject, each.version)
             if at not in self._references:
-                self._references[at] = self._text(self._version_of(*at).schema, depth + 1)
+                self._references[at] = self._text(self._version_of(*at).schema, context_of(at[0]), depth + 1)
             references.append((each.name, self._references[at]))
         return SchemaText(schema.schema_type or "AVRO", schema.schema_str, tuple(references))
 
@@ -213,6 +223,11 @@ class Registry:
                 raise MissingExtra(f"a schema registry needs {error.name}", extra="registry") from None
             self._client = _client(SchemaRegistryClient, self._config, self._wait_s)
         return self._client
+
+
+def context_of(subject: str | None) -> str:
+    """The context in front of a subject's name, such as `.lab` of `:.lab:orders-value`. Empty: the default one."""
+    return subject.split(":")[1] if subject is not None and subject.startswith(":.") else ""
 
 
 def bare_url(url: str) -> str:

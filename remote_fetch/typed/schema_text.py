@@ -43,11 +43,17 @@ class SchemaText:
 
 @dataclass(frozen=True, slots=True)
 class SchemaRef:
-    """A schema by its id or its GUID. `path` is the path to a Protobuf message in its file, else empty."""
+    """A schema by its id or its GUID. `path` is the path to a Protobuf message in its file, else empty.
+
+    `context` is the registry's context that counted the id, empty for the default one. GUIDs are of all contexts.
+    """
 
     id: int | None = None
     guid: str | None = None
     path: tuple[int, ...] = ()
+    context: str = ""
 
     def __str__(self) -> str:
-        return f"id {self.id}" if self.guid is None else f"GUID {self.guid}"
+        if self.guid is not None:
+            return f"GUID {self.guid}"
+        return f"id {self.id} in the context {self.context}" if self.context else f"id {self.id}"

@@ -11,21 +11,25 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote
 
 __all__ = ["RegistryDouble", "registry_double"]
 
 
 class RegistryDouble:
-    """The schemas by id, and the versions of subjects. `failures` are the statuses of the next answers."""
+    """The schemas by id, and the versions of subjects. `failures` are the statuses of the next answers.
+
+    A subject such as `:.lab:a` is of the context `.lab`, which has ids of its own.
+    """
 
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.failures: list[int] = []
         self.users: list[str | None] = []
         self.url = ""
-        self._schemas: list[dict[str, Any]] = []
+        self._schemas: dict[str, list[dict[str, Any]]] = {}
         self._subjects: dict[str, list[int]] = {}
 
     def register(
@@ -33,26 +37,31 @@ class RegistryDouble:
     ) -> int:
         """Register a version, and return its id, which begins at 1."""
         text = schema if isinstance(schema, str) else json.dumps(schema)
-        entry: dict[str, Any] = {"schema": text, "guid": str(uuid.UUID(int=len(self._schemas) + 1))}
+        schemas = self._schemas.setdefault(_context(subject), [])
+        count = sum(map(len, self._schemas.values()))
+        entry: dict[str, Any] = {"schema": text, "guid": str(uuid.UUID(int=count + 1))}
         if kind != "AVRO":
             entry["schemaType"] = kind
         if references:
             entry["references"] = [{"name": n, "subject": s, "version": v} for n, s, v in references]
-        self._schemas.append(entry)
-        self._subjects.setdefault(subject, []).append(len(self._schemas))
-        return len(self._schemas)
+        schemas.append(entry)
+        self._subjects.setdefault(subject, []).append(len(schemas))
+        return len(schemas)
 
     def guid(self, number: int) -> uuid.UUID:
-        """The GUID of a schema."""
-        return uuid.UUID(self._schemas[number - 1]["guid"])
+        """The GUID of a schema of the default context."""
+        return uuid.UUID(self._schemas[""][number - 1]["guid"])
 
     def answer(self, path: str) -> tuple[int, Any]:
-        parts = [unquote(part) for part in path.partition("?")[0].strip("/").split("/")]
+        place, _, query = path.partition("?")
+        parts = [unquote(part) for part in place.strip("/").split("/")]
         if parts[:2] == ["schemas", "ids"]:
-            number = int(parts[2])
-            return self._schema(self._schemas[number - 1] if 0 < number <= len(self._schemas) else None, 40403)
+            number, subject = int(parts[2]), parse_qs(query).get("subject", [""])[0]
+            schemas = self._schemas.get(_context(subject), [])
+            return self._schema(schemas[number - 1] if 0 < number <= len(schemas) else None, 40403)
         if parts[:2] == ["schemas", "guids"]:
-            return self._schema(next((each for each in self._schemas if each["guid"] == parts[2]), None), 40403)
+            every = chain.from_iterable(self._schemas.values())
+            return self._schema(next((each for each in every if each["guid"] == parts[2]), None), 40403)
         numbers = self._subjects.get(parts[1]) if parts[0] == "subjects" else None
         if numbers is None:
             return 404, {"error_code": 40401, "message": "secret subject not found"}
@@ -62,11 +71,20 @@ class RegistryDouble:
         if not 0 < version <= len(numbers):
             return 404, {"error_code": 40402, "message": "version not found"}
         number = numbers[version - 1]
-        return 200, {"subject": parts[1], "version": version, "id": number, **self._schemas[number - 1]}
+        return 200, {
+            "subject": parts[1],
+            "version": version,
+            "id": number,
+            **self._schemas[_context(parts[1])][number - 1],
+        }
 
     @staticmethod
     def _schema(found: dict[str, Any] | None, code: int) -> tuple[int, Any]:
         return (404, {"error_code": code, "message": "schema not found"}) if found is None else (200, found)
+
+
+def _context(subject: str) -> str:
+    return subject.split(":")[1] if subject.startswith(":.") else ""
 
 
 @contextmanager

@@ -113,6 +113,26 @@ def test_a_schema_may_be_named_by_its_guid_and_in_a_header(registry: RegistryDou
     assert typed.apply(batch_of(typed, [None], [header])).column("value").to_pylist() == [None]
 
 
+@pytest.mark.parametrize("learns", [False, True])
+def test_an_id_is_of_the_context_that_the_subject_names(registry: RegistryDouble, learns: bool) -> None:
+    """Each context has ids of its own, and references without a context are of that of their schema."""
+    for context in ("", ":.lab:"):
+        inner = {"type": "record", "name": "In", "fields": [{"name": f"x{len(context)}", "type": "int"}]}
+        registry.register(f"{context}inner", inner)
+    outer = {"type": "record", "name": "R", "fields": [{"name": "i", "type": "In"}]}
+    defaulted = {**outer, "fields": [*outer["fields"], {"name": "b", "type": "int", "default": 9}]}
+    first = registry.register(":.lab:t-value", outer, references=[("In", "inner", 1)])
+    registry.register(":.lab:t-value", defaulted, references=[("In", ":.lab:inner", 1)])
+    assert registry.register("t-key", V1) == first
+    config = config_of(registry, key_format="avro-confluent", value_schema_subject=":.lab:t-value")
+    typed = typed_of(config, learns=learns)
+    values = [framed(first, b"\6"), framed(1000, b"")]
+    made = typed.apply(batch_of(typed, values[:1], key=[framed(first, b"\4")]))
+    assert made.select(["key", "value"]).to_pylist() == [{"key": {"a": 2}, "value": {"i": {"x6": 3}, "b": 9}}]
+    with pytest.raises(UndecodableValue, match=r"does not know the schema of id 1000 in the context \.lab"):
+        typed.apply(batch_of(typed, values, key=[None, None]))
+
+
 def test_keys_and_values_are_typed_apart(registry: RegistryDouble) -> None:
     number = registry.register("t-key", V1)
     typed = typed_of(config_of(registry, key_format="avro-confluent", value_format="string"))
