@@ -118,8 +118,8 @@ class Registry:
         if client is not None:
             client.close()
 
-    def _version_of(self, subject: str, version: int) -> Any:
-        return self._ask(lambda client: client.get_version(subject, version), subject, str(version))
+    def _version_of(self, subject: str, version: int, deleted: bool = False) -> Any:
+        return self._ask(lambda client: client.get_version(subject, version, deleted), subject, str(version))
 
     def _keep(self, found: Any, subject: str) -> SchemaText:
         schema = self._text(found.schema, context_of(subject))
@@ -141,7 +141,7 @@ class Registry:
             return None
 
     def _text(self, schema: Any, context: str, depth: int = 0) -> SchemaText:
-        """With all references, which are of the schema's context unless they name one.
+        """With all references, deleted ones too. They are of the schema's context unless they name one.
 
         Raises ConfigError for more of them than can be meant.
         """
@@ -152,7 +152,8 @@ class Registry:
             is_bare = context and not context_of(each.subject)
             at = (f":{context}:{each.subject}" if is_bare else each.subject, each.version)
             if at not in self._references:
-                self._references[at] = self._text(self._version_of(*at).schema, context_of(at[0]), depth + 1)
+                found = self._version_of(*at, deleted=True)
+                self._references[at] = self._text(found.schema, context_of(at[0]), depth + 1)
             references.append((each.name, self._references[at]))
         return SchemaText(schema.schema_type or "AVRO", schema.schema_str, tuple(references))
 

@@ -21,12 +21,14 @@ __all__ = ["RegistryDouble", "registry_double"]
 class RegistryDouble:
     """The schemas by id, and the versions of subjects. `failures` are the statuses of the next answers.
 
+    The subjects in `deleted` are softly deleted: their schemas have ids, and the versions are told on demand.
     A subject such as `:.lab:a` is of the context `.lab`, which has ids of its own.
     """
 
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.failures: list[int] = []
+        self.deleted: set[str] = set()
         self.users: list[str | None] = []
         self.url = ""
         self._schemas: dict[str, list[dict[str, Any]]] = {}
@@ -63,6 +65,8 @@ class RegistryDouble:
             every = chain.from_iterable(self._schemas.values())
             return self._schema(next((each for each in every if each["guid"] == parts[2]), None), 40403)
         numbers = self._subjects.get(parts[1]) if parts[0] == "subjects" else None
+        if parts[1] in self.deleted and parse_qs(query).get("deleted") not in (["true"], ["True"]):
+            numbers = None
         if numbers is None:
             return 404, {"error_code": 40401, "message": "secret subject not found"}
         if len(parts) == 3:

@@ -113,6 +113,17 @@ def test_a_schema_may_be_named_by_its_guid_and_in_a_header(registry: RegistryDou
     assert typed.apply(batch_of(typed, [None], [header])).column("value").to_pylist() == [None]
 
 
+def test_a_schema_whose_subject_was_deleted_is_read_with_its_references(registry: RegistryDouble) -> None:
+    """As Confluent's deserializers do: the records are still there."""
+    registry.register("inner", {"type": "record", "name": "In", "fields": [{"name": "x", "type": "int"}]})
+    outer = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}, {"name": "i", "type": "In"}]}
+    old = registry.register("old", outer, references=[("In", "inner", 1)])
+    registry.register("t-value", V1)
+    registry.deleted |= {"old", "inner"}
+    typed = typed_of(config_of(registry))
+    assert typed.apply(batch_of(typed, [framed(old, b"\2\4")])).column("value").to_pylist() == [{"a": 1}]
+
+
 @pytest.mark.parametrize("learns", [False, True])
 def test_an_id_is_of_the_context_that_the_subject_names(registry: RegistryDouble, learns: bool) -> None:
     """Each context has ids of its own, and references without a context are of that of their schema."""
