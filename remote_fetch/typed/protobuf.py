@@ -36,6 +36,7 @@ from remote_fetch.typed.compute import pc
 from remote_fetch.typed.outcome import Decoder, Undecodable
 from remote_fetch.typed.protobuf_depth import depth_check
 from remote_fetch.typed.protobuf_exact import check_times, has_times, oddity
+from remote_fetch.typed.protobuf_files import known_files, proto_of, without_dates
 from remote_fetch.typed.schema_text import SchemaText
 
 __all__ = ["ProtobufReader"]
@@ -66,7 +67,8 @@ class ProtobufReader:
             timestamp_unit="us", time_unit="us", duration_unit="us", enum_repr="string",
             list_nullable=True, map_nullable=True, list_value_nullable=True, map_value_nullable=True,
         )  # fmt: skip
-        self._handler = ptars.HandlerPool([self._file], config=config).get_for_message(self._message)
+        given = without_dates(self._message)
+        self._handler = ptars.HandlerPool([given.file], config=config).get_for_message(given)
         self._given: DataType = pa.struct(list(self._handler.schema()))
         self.arrow_type: DataType = _nullable(self._given)
         self._has_times = has_times(self.arrow_type)
@@ -153,6 +155,10 @@ def _compiled(schema: SchemaText) -> Any:
                 _put(root, described, name, each.text)
         except DecodeError as error:
             raise ConfigError("the Protobuf schema is neither text nor a descriptor") from error
+        texts = [schema.text.encode(), *(each.text.encode() for _, each in schema.named())]
+        texts += [file.SerializeToString() for file in described.file]
+        for known in known_files(texts):
+            known.CopyToProto(described.file.add())
         given.write_bytes(described.SerializeToString())
         arguments = [f"-I{root}", f"-I{well_known}", "--include_imports", f"--descriptor_set_out={made}", _ROOT]
         if described.file:
@@ -206,17 +212,9 @@ def _at(file: Any, path: tuple[int, ...]) -> Any:
     return found
 
 
-def _proto(file: Any) -> Any:
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto  # noqa: PLC0415 - an extra
-
-    proto = FileDescriptorProto()
-    file.CopyToProto(proto)
-    return proto
-
-
 def _at_or_none(file: Any, path: tuple[int, ...]) -> Any:
     # The messages of a file stand by their names in the descriptor, and in the order of the file in its proto.
-    messages, found = _proto(file).message_type, None
+    messages, found = proto_of(file).message_type, None
     for number in path:
         if number >= len(messages):
             return None
@@ -228,7 +226,7 @@ def _at_or_none(file: Any, path: tuple[int, ...]) -> Any:
 
 def _check_edition(file: Any) -> None:
     """Raise ConfigError if the file, or one that it imports, is written in an edition, and not as proto2 or proto3."""
-    if _proto(file).syntax == "editions":
+    if proto_of(file).syntax == "editions":
         _refuse(f"the Protobuf schema has an edition in {file.name}; only proto2 and proto3 can be decoded")
     for each in file.dependencies:
         _check_edition(each)

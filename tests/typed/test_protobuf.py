@@ -5,10 +5,14 @@ from __future__ import annotations
 import base64
 import datetime
 import io
+from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from google.protobuf import text_format
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given
 from hypothesis import strategies as st
@@ -346,6 +350,67 @@ def test_a_writers_schema_may_have_an_edition() -> None:
     writer = SchemaText("PROTOBUF", 'edition = "2023"; message M { int32 a = 1; int32 b = 2; }')
     decode = reader.decoder(writer, (0,))
     assert decode(pa.array([b"\x08\x07\x10\x01"], pa.binary())).to_pylist() == [{"a": 7}]
+
+
+DATES = ("year: 2024 month: 2 day: 3", "", "year: 2024", "month: 2 day: 29", "year: 2024 month: 2 day: 30", "year: -5")
+HOURS = ("", "hours: 24", "hours: 1 nanos: 4005", "hours: -1", "hours: 2147483647")
+
+
+@pytest.mark.parametrize(("kind", "file", "texts"), [("Date", "date", DATES), ("TimeOfDay", "timeofday", HOURS)])
+def test_a_date_of_google_type_is_the_message_that_it_is(kind: str, file: str, texts: Sequence[str]) -> None:
+    """Its year or day may be 0, and ptars makes 1970-01-01 of each that is no date."""
+    fields = "google.type.X d = 1; repeated google.type.X l = 2; map<int32, google.type.X> m = 3;".replace("X", kind)
+    text = f'syntax = "proto3"; import "google/type/{file}.proto"; message M {{ message N {{ {fields} }} N n = 1; }}'
+    reader = ProtobufReader(SchemaText("PROTOBUF", text))
+    made = import_module(f"google.type.{file}_pb2")
+    values = [text_format.Parse(each, getattr(made, kind)()) for each in texts]
+    expected = [{field.name: getattr(value, field.name) for field in value.DESCRIPTOR.fields} for value in values]
+    outer = GetMessageClass(reader._message)
+    payloads = [
+        outer.FromString(outer(n={"d": b, "l": [b], "m": {7: b}}).SerializeToString()).SerializeToString()
+        for b in expected
+    ]
+    found = reader.decoder()(pa.array(payloads, pa.binary())).to_pylist()
+    assert found == [{"n": {"d": each, "l": [each], "m": [(7, each)]}} for each in expected]
+    of_itself = ProtobufReader(SchemaText("PROTOBUF", text), f"google.type.{kind}")
+    raw = pa.array([value.SerializeToString() for value in values], pa.binary())
+    assert of_itself.decoder()(raw).to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    ("imported", "field"),
+    [
+        ("google/type/money.proto", "google.type.Money x = 1;"),
+        ("google/type/datetime.proto", "google.type.DateTime x = 1;"),
+        ("confluent/meta.proto", 'int32 x = 1 [(confluent.field_meta) = { doc: "x" }];'),
+        ("confluent/type/decimal.proto", "confluent.type.Decimal x = 1;"),
+        ("confluent/types/decimal.proto", "confluent.type.Decimal x = 1;"),
+    ],
+)
+def test_files_that_confluents_serializers_know_need_no_reference(imported: str, field: str) -> None:
+    text = f'syntax = "proto3"; import "{imported}"; message M {{ {field} int32 y = 2; }}'
+    reader = ProtobufReader(SchemaText("PROTOBUF", text))
+    assert reader.decoder()(pa.array([b"\x10\x07"], pa.binary())).field("y").to_pylist() == [7]
+    proto = FileDescriptorProto()
+    reader._file.CopyToProto(proto)
+    described = SchemaText("PROTOBUF", base64.b64encode(proto.SerializeToString()).decode())
+    assert ProtobufReader(described).arrow_type == reader.arrow_type
+
+
+def test_a_reference_stands_before_a_known_file_of_its_name() -> None:
+    """Also as a descriptor: protoc takes the first of two."""
+    proto = FileDescriptorProto(name="m", package="google.type", syntax="proto3")
+    proto.message_type.add(name="Money").field.add(name="own", number=1, type=5, label=1)
+    own = SchemaText("PROTOBUF", base64.b64encode(proto.SerializeToString()).decode())
+    text = 'syntax = "proto3"; import "google/type/money.proto"; message M { google.type.Money x = 1; }'
+    reader = ProtobufReader(SchemaText("PROTOBUF", text, (("google/type/money.proto", own),)))
+    assert reader.arrow_type == pa.struct([("x", pa.struct([("own", pa.int32())]))])
+
+
+def test_a_file_that_no_library_has_is_missing() -> None:
+    text = 'syntax = "proto3"; import "google/type/none.proto"; message M { int32 x = 1; }'
+    with pytest.raises(ConfigError, match="protoc refuses"):
+        ProtobufReader(SchemaText("PROTOBUF", text))
 
 
 def test_messages_inside_messages_without_end_are_refused() -> None:
