@@ -7,6 +7,7 @@ Rules of the file:
 - Every commit of a topic writes the transaction of its job. Delta refuses a commit if another one of the same
   transaction came in since the version that was read.
 - The commit's info repeats the progress for people.
+- Names that differ in case alone are one name for Delta, and are refused before anything is read.
 - Columns are added, and so are fields of structs. Fields of structs in lists and maps are not: deltalake's own engine
   cannot read the older files then.
 - A file has statistics of all the columns that the table's property names, or of none. Where statistics have some
@@ -19,7 +20,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -88,6 +89,7 @@ class DeltaTarget:
 
     def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
         """As `Table.create`."""
+        self._check_names([], schema)
         whole = _with_derived(schema, partition_by)
         try:
             self._lib.DeltaTable.create(
@@ -111,6 +113,7 @@ class DeltaTarget:
                 f"partition_by={list(partition_by)}: the table {self.name} is partitioned by {existing}",
                 key="partition_by",
             )
+        self._check_names(self._fields(), schema)
         known = {one.name: one for one in self._fields()}
         for column in self._wanted(schema, partition_by):
             found = known.get(column.name)
@@ -122,6 +125,16 @@ class DeltaTarget:
                     hint="Write to another table, convert the column in a transform, or, if it is typed, name the "
                     "version of the schema that the table began with (value.schema.version)",
                 )
+
+    def _check_names(self, known: Sequence[pa.Field[Any]], wanted: Iterable[pa.Field[Any]]) -> None:
+        alike = _alike(known, wanted)
+        if alike is not None:
+            raise ConfigError(
+                f"the table {self.name} cannot have both {alike[0]!r} and {alike[1]!r}: "
+                "names of a Delta table differ in more than case",
+                key="to",
+                hint="Rename one of them in a transform, or write to Parquet files or an Iceberg table",
+            )
 
     def progress(self, topic: str) -> Progress | None:
         """As `Table.progress`. The ranges are known by their ends."""
@@ -258,6 +271,22 @@ def _skipping(schema: pa.Schema, partition_by: Sequence[str]) -> dict[str, str |
     moments = (name for name, kind in kinds.items() if pa.types.is_timestamp(kind) and kind.tz is not None)
     names = [*(name for name, kind in kinds.items() if pa.types.is_integer(kind)), *moments]
     return {_SKIPPING: ",".join(names)} if names else None
+
+
+def _alike(known: Iterable[pa.Field[Any]], wanted: Iterable[pa.Field[Any]], above: str = "") -> tuple[str, str] | None:
+    """Two fields, at any depth of both schemas together, whose names differ in case alone. None: there are none."""
+    names: dict[str, str] = {}
+    below: dict[str, tuple[list[Any], list[Any]]] = {}
+    for at, fields in enumerate((known, wanted)):
+        for field in fields:
+            other = names.setdefault(field.name.lower(), field.name)
+            if other != field.name:
+                return above + other, above + field.name
+            kind: Any = field.type
+            inner = [kind.field(number) for number in range(kind.num_fields)]
+            below.setdefault(field.name, ([], []))[at].extend(inner)
+    found = (_alike(*each, f"{above}{name}.") for name, each in below.items())
+    return next((each for each in found if each is not None), None)
 
 
 def _takes(known: pa.DataType, wanted: pa.DataType) -> bool:

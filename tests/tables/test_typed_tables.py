@@ -105,6 +105,44 @@ def test_a_field_of_another_type_is_refused(where: dict[str, Any], topic: TypedT
     assert len(_values(where)) == 3
 
 
+@pytest.mark.parametrize("inside", [lambda kind: kind, _holder, lambda kind: _holder({"type": "array", "items": kind})])
+def test_delta_refuses_names_that_differ_in_case_alone_before_anything_is_read(
+    registry: RegistryDouble, tmp_path: Path, inside: Any
+) -> None:
+    def of(*names: str) -> dict[str, Any]:
+        fields = [{"name": name, "type": "long", "default": 0} for name in names]
+        made: dict[str, Any] = inside({"type": "record", "name": "R", "fields": fields})
+        return made
+
+    topic = TypedTopic(tmp_path / "tier", registry)
+    where = target("delta", tmp_path / "lake")
+    topic.register(of("id", "ID"))
+    topic.write_raw([b"no value of the schema"])
+    with pytest.raises(ConfigError, match=r"cannot have both 'value\.(.*\.)?id' and 'value\.(.*\.)?ID'"):
+        topic.export(where)
+    topic.register(of("id"))
+    topic.export(where, config={"value.on.error": "null"})
+    topic.register(of("id", "ID"))
+    topic.write_raw([b"no value of the schema"])
+    with pytest.raises(ConfigError, match="differ in more than case"):
+        topic.export(where)
+
+
+@pytest.mark.parametrize("inside", [lambda kind: kind, _holder])
+def test_delta_refuses_a_name_that_differs_in_case_from_the_tables(
+    registry: RegistryDouble, tmp_path: Path, inside: Any
+) -> None:
+    topic = TypedTopic(tmp_path / "tier", registry)
+    where = target("delta", tmp_path / "lake")
+    for name in ("id", "ID"):
+        topic.register(inside({"type": "record", "name": "R", "fields": [{"name": name, "type": "long"}]}))
+        topic.write_raw([None, b"no value of the schema"])
+        if name == "id":
+            topic.export(where, config={"value.on.error": "null"})
+    with pytest.raises(ConfigError, match=r"'value\.(x\.)?id' and 'value\.(x\.)?ID'"):
+        topic.export(where)
+
+
 def test_new_fields_in_a_list(where: dict[str, Any], tmp_path: Path, registry: RegistryDouble) -> None:
     def listed(*names: str) -> dict[str, Any]:
         fields = [{"name": name, "type": ["null", "long"], "default": None} for name in names]
