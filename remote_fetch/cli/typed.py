@@ -158,10 +158,15 @@ def _value(value: Any, kind: Any) -> Any:
     if types.is_struct(kind):
         return {field.name: _value(value[field.name], field.type) for field in kind}
     if types.is_map(kind):
-        return {str(key): _value(item, kind.item_type) for key, item in value}
+        return {_name(key): _value(item, kind.item_type) for key, item in value}
     if types.is_list(kind):
         return [_value(item, kind.value_type) for item in value]
     return _leaf(value)
+
+
+def _name(key: Any) -> str:
+    """A key of a map as the name that JSON has for it."""
+    return json.dumps(key) if isinstance(key, bool) else str(key)
 
 
 def _leaf(value: Any) -> Any:

@@ -142,3 +142,13 @@ def test_grep_has_conditions_on_typed_fields(run: Run, arguments: list[str], whe
     typed = ("-s", "value=avro", "-X", "key.format=string", "-X", "value.on.error=null")
     outcome = run("grep", *rest, *typed, "-f", "%o\\n", "--where", where)
     assert [int(line) for line in outcome.lines] == offsets, outcome.stderr
+
+
+def test_keys_of_a_protobuf_map_are_the_names_that_json_has(run: Run, tmp_path: Path) -> None:
+    schema = 'syntax = "proto3"; message M { map<bool, int32> b = 1; map<uint64, int32> n = 2; }'
+    with registry_double() as registry:
+        front = b"\0" + registry.register("orders-value", schema, "PROTOBUF").to_bytes(4, "big") + b"\0"
+        write_bucket(tmp_path, [front + b"\x0a\x04\x08\x01\x10\x05\x12\x04\x08\x07\x10\x06"])
+        typed = ["-X", "value.format=protobuf-confluent", "-r", registry.url]
+        outcome = run("cat", "--url", str(tmp_path), "-t", "orders", "-q", *typed)
+    assert json.loads(outcome.stdout) == {"b": {"true": 5}, "n": {"7": 6}}
