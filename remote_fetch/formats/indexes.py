@@ -225,6 +225,14 @@ class TimeIndex:
         """The timestamp of the last entry, -1 without entries. In a closed segment it is the largest timestamp."""
         return self._timestamp_ms(len(self) - 1) if len(self) else -1
 
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last entry, -1 without entries. A record with the largest timestamp is in its batch."""
+        if not len(self):
+            return -1
+        relative_offset: int = _TIME_ENTRY.unpack_from(self._data, (len(self) - 1) * _TIME_ENTRY.size)[1]
+        return self.base_offset + relative_offset
+
     def start_offset(self, timestamp_ms: int) -> int:
         """The offset to look up in the offset index to find the first record at or after `timestamp_ms`.
 

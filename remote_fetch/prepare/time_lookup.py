@@ -7,7 +7,8 @@ Rules of the file:
 - An index only tells where to look. If the batches contradict it, the segment is searched again without it.
 - The bounds of a segment may be wrong. So the other segments that share offsets with it are searched too, up to the
   record that was found.
-- Under a listing, a slice that has no such record is measured, because it may end sooner than the listing shows.
+- Under a listing, a slice that has no such record is measured, because it may end sooner than the listing shows. It is
+  not if its last offset was seen, in its batches or in its time index.
 - The broker is asked if the tier does not hold the record, or if the store does not give it.
 """
 
@@ -77,16 +78,14 @@ class TimeLookup:
         return self._brokers.cluster.offset_for_time(opened.partition, timestamp_ms, opened.isolation)
 
     def _first_in_tier(self, opened: OpenPartition, pieces: Iterable[SegmentSlice], timestamp_ms: int) -> int | None:
-        before: SegmentSlice | None = None
         for piece in pieces:
-            found = self._first_between(opened, before, piece, timestamp_ms)
-            if found is None:
-                found = self._first_in_slice(piece, timestamp_ms)
-                if not self._locator.end_is_inferred(piece.segment):
-                    found = self._first_beside(opened, piece, found, timestamp_ms)
+            found, is_reached = self._first_in_slice(piece, timestamp_ms)
+            if not self._locator.end_is_inferred(piece.segment):
+                found = self._first_beside(opened, piece, found, timestamp_ms)
+            elif found is None and not is_reached:
+                found = self._first_in_tail(opened, piece, timestamp_ms)
             if found is not None:
                 return found
-            before = piece
         return None
 
     def _first_beside(
@@ -103,7 +102,7 @@ class TimeLookup:
             is_same = (other.start_offset, other.end_offset) == (segment.start_offset, segment.end_offset)
             if first <= stop and not is_same and opened.lineage.accepts(other):
                 try:
-                    earlier = self._first_in_slice(SegmentSlice(other, first, stop), timestamp_ms)
+                    earlier, _ = self._first_in_slice(SegmentSlice(other, first, stop), timestamp_ms)
                 except FallsBackError:
                     if _epoch(other, stop) <= _epoch(segment, stop) and self._has_all(segment, first, stop):
                         continue  # nothing is hidden, so that the copy is not needed
@@ -124,31 +123,24 @@ class TimeLookup:
             return False
         return first > last
 
-    def _first_between(
-        self, opened: OpenPartition, before: SegmentSlice | None, piece: SegmentSlice, timestamp_ms: int
-    ) -> int | None:
-        """The first record at or after the time in the offsets that the slice before `piece` should have, and lacks.
+    def _first_in_tail(self, opened: OpenPartition, piece: SegmentSlice, timestamp_ms: int) -> int | None:
+        """The first record at or after the time in the last offsets of a slice, if its segment ends before them.
 
-        Such a slice may have been passed over by its time index, so that its end is not seen. Raises Unlocatable if no
-        segment has those offsets, because the wanted record may be in them.
+        Raises Unlocatable if no other segment has those offsets, because the wanted record may be in them.
         """
-        if before is None or not self._locator.end_is_inferred(before.segment):
-            return None
-        partition, stop = piece.partition, piece.first_offset
-        measured = self._locator.measure(partition, before.segment).segments
-        behind = [one.end_offset + 1 for one in measured if one.segment_id == before.segment.segment_id]
-        first = max([before.first_offset, *behind])
+        partition, stop = piece.partition, piece.last_offset + 1
+        measured = self._locator.measure(partition, piece.segment).segments
+        behind = [one.end_offset + 1 for one in measured if one.segment_id == piece.segment.segment_id]
+        first = max([piece.first_offset, *behind])
         if first >= stop:
             return None
         known = self._locator.recheck(partition, first)
         steps = plan_offsets(partition, opened.with_timeline(known), first, stop)
-        for other in leading_slices(steps):
-            if self._locator.end_is_inferred(other.segment):
-                break
-            found = self._first_in_slice(other, timestamp_ms)
-            if found is not None:
-                return found
-            first = other.last_offset + 1
+        held = list(leading_slices(steps))
+        found = self._first_in_tier(opened.with_timeline(known), held, timestamp_ms)
+        if found is not None:
+            return found
+        first = held[-1].last_offset + 1 if held else first
         if first >= stop:
             return None
         raise Unlocatable(
@@ -160,18 +152,19 @@ class TimeLookup:
             hint=GAP_HINT,
         )
 
-    def _first_in_slice(self, piece: SegmentSlice, timestamp_ms: int) -> int | None:
+    def _first_in_slice(self, piece: SegmentSlice, timestamp_ms: int) -> tuple[int | None, bool]:
+        """The first record at or after the time, None if there is none, and whether the last offset was seen."""
         segment = piece.segment
         if 0 <= segment.max_timestamp_ms < timestamp_ms:
-            return None
+            return None, False
         narrowed, likely_end = piece, -1
         index = self._time_index(segment)
         if index is not None:
             if segment.max_timestamp_ms < 0 and index.max_timestamp_ms < timestamp_ms:
-                return None
+                return None, index.last_offset == piece.last_offset
             first = max(piece.first_offset, index.start_offset(timestamp_ms))
             if first > piece.last_offset:
-                return None
+                return None, False
             reached = index.reached_offset(timestamp_ms)
             last = piece.last_offset if reached is None else min(max(first, reached), piece.last_offset)
             found = narrow_slice(self._storage, replace(piece, first_offset=first, last_offset=last))
@@ -187,7 +180,7 @@ class TimeLookup:
                 topic=partition.topic, partition=partition.partition, object_name=segment.object_stem
             ) from error.__cause__
 
-    def _search(self, piece: SegmentSlice, timestamp_ms: int, likely_end: int) -> int | None:
+    def _search(self, piece: SegmentSlice, timestamp_ms: int, likely_end: int) -> tuple[int | None, bool]:
         last_offset = -1
         found: int | None = None
         # After the answer, `batches` yields only batches of ranges that are there already. It fetches no further range.
@@ -203,15 +196,8 @@ class TimeLookup:
             if found is not None:
                 if header.is_control:
                     self._tell_of_older(piece, found, batches, timestamp_ms)
-                return found
-        if last_offset < piece.last_offset and is_inferred:
-            raise Unlocatable(
-                f"no object holds offsets {last_offset + 1} to {piece.last_offset}, where the time may be",
-                first=last_offset + 1,
-                last=piece.last_offset,
-                hint=GAP_HINT,
-            )
-        return None
+                return found, False
+        return None, last_offset >= piece.last_offset
 
     def _tell_of_older(self, piece: SegmentSlice, marker: int, after: Iterator[FramedBatch], timestamp_ms: int) -> None:
         """Report if the batch of records after a marker, the answer of a search, is older than the wanted time."""

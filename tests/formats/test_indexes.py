@@ -308,6 +308,11 @@ def test_time_index_tells_where_a_time_is_reached() -> None:
     assert TimeIndex.parse(b"", BASE).reached_offset(5) is None
 
 
+def test_time_index_tells_the_offset_of_its_last_entry() -> None:
+    assert TimeIndex.parse(struct.pack(">qiqi", 100, 4, 200, 9), BASE).last_offset == BASE + 9
+    assert TimeIndex.parse(b"", BASE).last_offset == -1
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any, cast
@@ -373,10 +374,21 @@ class TestTimes:
             log.roll()
         start = datetime.fromtimestamp(FIRST_TIMESTAMP_MS / 1000 + 9, UTC)
         long, short = log.segments(cuts=[0, 3, 4, 5]), log.segments(SegmentOptions(upload=1), cuts=[0, 1, 2])
-        assert read(Bucket([*long, *short]), start=start).fine() == expected_rows(log.records())[2:]
+        bucket = Bucket([*long, *short])
+        assert read(bucket, start=start).fine() == expected_rows(log.records())[2:]
+        bucket.write_index(len(long) + 1, IndexType.TIMESTAMP, None)  # the batches of the short segment are read
+        assert read(bucket, start=start).fine() == expected_rows(log.records())[2:]
         outcome = read(Bucket(segment for at, segment in enumerate(log.segments()) if at != 2), start=start)
         assert isinstance(outcome.error, Unlocatable)
         assert (outcome.error.first, outcome.error.last) == (2, 2)
+
+    def test_a_listed_segment_is_not_measured_if_its_time_index_names_the_last_offset(self) -> None:
+        """The time indexes suffice for the segments before the one that has the time."""
+        bucket = WatchedBucket(Bucket(plain_log(segments=9).segments(DENSE)))
+        assert read(bucket, start=moment_of(175)).offsets == [*range(175, 180)]
+        asked = Counter(call.index_type for call in bucket.calls)
+        assert asked[IndexType.TIMESTAMP] == 9
+        assert asked[None] + asked[IndexType.OFFSET] < 9
 
     def test_a_base_offset_out_of_order(self) -> None:
         log = plain_log(segments=1)
