@@ -34,6 +34,7 @@ from remote_fetch.observe import Notice, SegmentScanned
 from remote_fetch.plan.ranges import SegmentSlice, leading_slices, plan_offsets
 from remote_fetch.prepare.batch_walk import batches_of, first_sound
 from remote_fetch.prepare.order import MisleadingIndex, check_order
+from remote_fetch.prepare.parallel import all_at_once
 from remote_fetch.prepare.positions import narrow_slice
 from remote_fetch.prepare.refusals import refuse_broker_ranges
 from remote_fetch.prepare.view import OpenPartition
@@ -45,6 +46,9 @@ __all__ = ["TimeLookup"]
 
 _PASSED_MARKERS = 16
 """How many batches behind a marker are looked at for one of records. Transactions may end together."""
+
+_MOST_AT_ONCE = 64
+"""How many listed segments are looked at in one group. A few GETs are under way at a time."""
 
 
 class TimeLookup:
@@ -78,7 +82,7 @@ class TimeLookup:
         return self._brokers.cluster.offset_for_time(opened.partition, timestamp_ms, opened.isolation)
 
     def _first_in_tier(self, opened: OpenPartition, pieces: Iterable[SegmentSlice], timestamp_ms: int) -> int | None:
-        for piece in pieces:
+        for piece in self._not_passed(pieces, timestamp_ms):
             found, is_reached = self._first_in_slice(piece, timestamp_ms)
             if not self._locator.end_is_inferred(piece.segment):
                 found = self._first_beside(opened, piece, found, timestamp_ms)
@@ -87,6 +91,31 @@ class TimeLookup:
             if found is not None:
                 return found
         return None
+
+    def _not_passed(self, pieces: Iterable[SegmentSlice], timestamp_ms: int) -> Iterator[SegmentSlice]:
+        """The slices that may have such a record, or lack offsets. Under a listing others are left out, many at once.
+
+        Each group is about as large as all before it, so that few are looked at in vain. The first slice is not.
+        """
+        source, size = iter(pieces), 1
+        while group := list(islice(source, size)):
+            looked_at = [piece for piece in group[size == 1 :] if self._locator.end_is_inferred(piece.segment)]
+            passes = all_at_once(partial(self._passes, timestamp_ms), looked_at)
+            passed = {piece.first_offset for piece, is_passed in zip(looked_at, passes, strict=True) if is_passed}
+            yield from (piece for piece in group if piece.first_offset not in passed)
+            size = min(2 * size, _MOST_AT_ONCE)
+
+    def _passes(self, timestamp_ms: int, piece: SegmentSlice) -> bool:
+        """Whether a slice of a listed segment surely has its last offset, and no record at or after the time."""
+        segment = piece.segment
+        try:
+            index = self._parsed(segment, self._storage.reader.read_index(segment, IndexType.TIMESTAMP))
+            if not index or index.max_timestamp_ms >= timestamp_ms:
+                return False
+            last = piece.last_offset
+            return index.last_offset == last or self._has_all(segment, last, last, end_is_inferred=True)
+        except FallsBackError:  # the look at this slice alone will raise it, if it comes there
+            return False
 
     def _first_beside(
         self, opened: OpenPartition, piece: SegmentSlice, found: int | None, timestamp_ms: int
@@ -111,11 +140,13 @@ class TimeLookup:
                     found, last = earlier, earlier - 1
         return found
 
-    def _has_all(self, segment: RemoteLogSegmentMetadata, first: int, last: int) -> bool:
+    def _has_all(
+        self, segment: RemoteLogSegmentMetadata, first: int, last: int, *, end_is_inferred: bool = False
+    ) -> bool:
         """Whether the batches of a segment have the offsets `first` to `last` without a gap."""
         piece = narrow_slice(self._storage, SegmentSlice(segment, first, last))
         try:
-            for batch in batches_of(self._storage, piece, piece.end_position, end_is_inferred=False):
+            for batch in batches_of(self._storage, piece, piece.end_position, end_is_inferred=end_is_inferred):
                 if batch.header.base_offset > first:
                     return False
                 first = max(first, batch.header.last_offset + 1)
@@ -161,7 +192,7 @@ class TimeLookup:
         index = self._time_index(segment)
         if index is not None:
             if segment.max_timestamp_ms < 0 and index.max_timestamp_ms < timestamp_ms:
-                return None, index.last_offset == piece.last_offset
+                return None, False
             first = max(piece.first_offset, index.start_offset(timestamp_ms))
             if first > piece.last_offset:
                 return None, False
@@ -219,13 +250,16 @@ class TimeLookup:
         """The time index. None if it is missing, damaged or empty: the segment is then searched from its first byte."""
         data = self._storage.reader.read_index(segment, IndexType.TIMESTAMP)
         try:
-            index = None if data is None else TimeIndex.parse(data, segment.start_offset, end_offset=segment.end_offset)
+            index = self._parsed(segment, data)
         except CorruptSegment:
             self._storage.observe(SegmentScanned(segment.topic_id_partition, IndexType.TIMESTAMP, "corrupt"))
             return None
         if index is None:
             self._storage.observe(SegmentScanned(segment.topic_id_partition, IndexType.TIMESTAMP, "missing"))
         return index or None
+
+    def _parsed(self, segment: RemoteLogSegmentMetadata, data: memoryview | None) -> TimeIndex | None:
+        return None if data is None else TimeIndex.parse(data, segment.start_offset, end_offset=segment.end_offset)
 
     def _first_in_batch(self, batch: FramedBatch, piece: SegmentSlice, timestamp_ms: int) -> int | None:
         header = batch.header

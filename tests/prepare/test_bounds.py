@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -31,6 +32,7 @@ from tests.scan.bucket import (
     UNCOMMITTED,
     Bucket,
     DamagingBucket,
+    MeetingBucket,
     WatchedBucket,
     expected_rows,
     plain_log,
@@ -389,6 +391,34 @@ class TestTimes:
         asked = Counter(call.index_type for call in bucket.calls)
         assert asked[IndexType.TIMESTAMP] == 9
         assert asked[None] + asked[IndexType.OFFSET] < 9
+
+    def test_listed_segments_are_passed_over_at_once(self) -> None:
+        log = plain_log(segments=4)
+        middle = [segment.metadata.start_offset for segment in log.segments()[1:3]]
+
+        class Meeting(MeetingBucket):
+            def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes | None:
+                fetch = super().fetch_index if metadata.start_offset in middle else partial(Bucket.fetch_index, self)
+                return fetch(metadata, index_type)
+
+        bucket = Meeting(log.segments(), IndexType.TIMESTAMP, 2)
+        assert read(bucket, start=moment_of(75)).offsets == [*range(75, 80)]
+
+    @pytest.mark.parametrize("without_index", [0, 2])
+    def test_listed_segments_whose_last_batch_is_not_the_latest(self, without_index: int) -> None:
+        """Their time indexes do not name the last offset. Their batches show it, also without an offset index."""
+        log = LogBuilder()
+        for seconds in range(8):
+            for ms in (500, 0):
+                log.append_batch([Record(0, 0, b"k", b"v")], base_timestamp_ms=FIRST_TIMESTAMP_MS + 1000 * seconds + ms)
+            log.roll()
+        bucket = Bucket(log.segments(DENSE))
+        for segment in range(without_index):
+            bucket.write_index(segment + 1, IndexType.OFFSET, None)
+        start = datetime.fromtimestamp(FIRST_TIMESTAMP_MS / 1000 + 7, UTC)
+        outcome = read(bucket, start=start)
+        assert outcome.fine() == expected_rows(log.records())[14:]
+        assert outcome.report.scans.get("missing", 0) == without_index
 
     def test_a_base_offset_out_of_order(self) -> None:
         log = plain_log(segments=1)
