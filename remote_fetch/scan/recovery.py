@@ -16,6 +16,7 @@ from dataclasses import replace
 from remote_fetch.errors import (
     CorruptSegment,
     EpochMismatch,
+    FallsBackError,
     RemoteFetchError,
     SegmentNotFound,
     StorageDenied,
@@ -28,6 +29,7 @@ from remote_fetch.model import IndexType
 from remote_fetch.observe import Fallback, Notice, RangeReread, RangeRetried, SegmentScanned
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice, leading_slices, plan_offsets, slices_of
 from remote_fetch.plan.visibility import AbortedIntervals
+from remote_fetch.prepare.batch_walk import batches_of
 from remote_fetch.prepare.order import MisleadingIndex
 from remote_fetch.prepare.positions import narrow_edges
 from remote_fetch.prepare.refusals import no_other_copy
@@ -93,8 +95,9 @@ class Recovery:
     def handle_early_end(self, work: Work) -> None:
         """Handle a segment that ends before its last offset, because of compaction or because its metadata is wrong.
 
-        If another segment has some of the missing offsets, they are read from there. After the last segment of the
-        tier the broker reads them, if one is configured. If not, a notice reports that the segment ends early.
+        If another segment has some of the missing offsets, they are read from there; under read_committed that is an
+        error, unless it has no batch of them either. After the last segment of the tier the broker reads them, if one
+        is configured. If not, a notice reports that the segment ends early.
         """
         piece, first, opened = work.piece, work.first_offset, work.partition.opened
         if self._locator.end_is_inferred(piece.segment):
@@ -102,7 +105,7 @@ class Recovery:
         what = f"ends before offset {first}"
         if work.partition.rows.aborted is None:
             self._leave_gap(work, first, piece.last_offset, what)
-        elif slices_of(self._elsewhere(work, first, piece.last_offset)):
+        elif any(map(self._may_have_batches, slices_of(self._elsewhere(work, first, piece.last_offset)))):
             # The stable offset was computed from this end offset, so it may be wrong too.
             should = f"the segment should end with offset {piece.segment.end_offset} (EndOffset)"
             raise Unlocatable(f"{should} and {what}", first=first, last=piece.last_offset)
@@ -113,6 +116,14 @@ class Recovery:
         if self._brokers is not None:
             raise Unlocatable(f"{what} (EndOffset)", first=first, last=piece.last_offset)
         self._storage.observe(Notice(f"{opened.partition.topic_partition}: {what}"))
+
+    def _may_have_batches(self, piece: SegmentSlice) -> bool:
+        """Whether a slice has a batch. True if its segment cannot be read."""
+        try:
+            batches = batches_of(self._storage, piece, piece.end_position, end_is_inferred=False)
+            return any(batch.header.last_offset >= piece.first_offset for batch in batches)
+        except (FallsBackError, MisleadingIndex):
+            return True
 
     def _leave_gap(self, work: Work, first: int, last: int, what: str) -> None:
         """Raise Gap if other segments have some of the offsets `first` to `last`, which this segment lacks."""

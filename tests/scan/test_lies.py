@@ -26,7 +26,7 @@ from remote_fetch.model import UNKNOWN_SIZE, IndexType, IsolationLevel, LeaderEp
 from remote_fetch.prepare.segment_ends import offset_at_start
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
-from remote_fetch.testing.segments import encode_checkpoint, encode_offset_index
+from remote_fetch.testing.segments import SegmentOptions, encode_checkpoint, encode_offset_index
 from remote_fetch.testing.strategies import logs, segment_options
 from tests.cases import each_of
 from tests.scan.bucket import (
@@ -633,6 +633,24 @@ class TestEnds:
         assert f"should end with offset {end_offset} (EndOffset) and ends before offset 20" in str(outcome.error)
         stream = read_with_broker(tier, tier.log_builder, COMMITTED, snapshot_config(tier.told))
         assert [row.offset for row in stream.rows] == list(range(60))
+
+    @pytest.mark.parametrize("copy", ["sound", "damaged", "missing"])
+    def test_a_gap_at_an_end_that_the_copy_of_another_leader_has_too(self, copy: str) -> None:
+        """Compaction has left it, so that the end is right. Only a copy that can be read shows that."""
+        log = plain_log(segments=1, batches=3)
+        log.take_out(5)
+        for _ in range(3):
+            log.append_batch([Record(n, value=b"v") for n in range(5)])
+        log.roll()
+        bucket = Bucket(log.segments(cuts=[0, 20, 35]) + log.segments(SegmentOptions(upload=1), cuts=[10, 25]))
+        config = snapshot_config(bucket.metadata)
+        if copy == "damaged":
+            bucket.flip(2, 100)
+        elif copy == "missing":
+            bucket.drop(2)
+        outcome = read(bucket, isolation=COMMITTED, config=config)
+        assert outcome.offsets == [*range(15), *(range(20, 35) if copy == "sound" else ())]
+        assert isinstance(outcome.error, Unlocatable) is (copy != "sound")
 
     @EXACT
     def test_an_end_behind_that_of_the_tier_is_too_high_for_another_segment_too(
