@@ -77,7 +77,7 @@ class _Completion:
         If the index cannot be read, the slice without them: the scan handles the error.
         """
         try:
-            yield from narrow_edges(self._storage, [step])
+            yield from narrow_edges(self._storage, self._locator, [step])
         except RemoteFetchError as error:
             if not error.falls_back:
                 raise

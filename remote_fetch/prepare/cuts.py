@@ -36,7 +36,7 @@ def settle_cut(storage: Storage, piece: SegmentSlice, *, end_is_inferred: bool =
     """
     segment = piece.segment
     try:
-        index = read_offset_index(storage, segment)
+        index = read_offset_index(storage, segment, end_is_inferred=end_is_inferred)
         cuts = [cut for cut in (piece.start_position or -1, piece.end_position) if cut >= 0]
         found = all_at_once(partial(_last_before, storage, piece, index, end_is_inferred), cuts)
         before = dict(zip(cuts, found, strict=True))
@@ -61,7 +61,7 @@ def _last_before(
     whole = SegmentSlice(segment, segment.start_offset, segment.end_offset)
     searches: list[tuple[SegmentSlice, Callable[[], int]]] = []
     for candidate in () if index is None else index.candidates():
-        before, after = _around(candidate, cut)
+        before, after = _around(candidate, cut, segment.end_offset)
         if before is None:
             continue
         near = replace(whole, start_position=before.position, start_entry_offset=before.offset)
@@ -82,11 +82,11 @@ def _walk_by(storage: Storage, index: OffsetIndex, near: SegmentSlice, cut: int,
     return found
 
 
-def _around(index: OffsetIndex, cut: int) -> tuple[OffsetPosition | None, OffsetPosition | None]:
-    """The last index entry before byte `cut`, and the first one at or after it."""
+def _around(index: OffsetIndex, cut: int, end_offset: int) -> tuple[OffsetPosition | None, OffsetPosition | None]:
+    """The last index entry before byte `cut` and up to `end_offset`, and the entry after it."""
     before = None
     for entry in index.entries():
-        if entry.position >= cut:
+        if entry.position >= cut or entry.offset > end_offset:
             return before, entry
         before = entry
     return before, None

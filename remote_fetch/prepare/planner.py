@@ -174,12 +174,12 @@ class Planner:
         storage = self._storage
         if self._isolation is IsolationLevel.READ_UNCOMMITTED:
             steps = with_true_sizes(storage, plan_offsets(opened.partition, opened, first, stop))
-            return PartitionPlan(opened, narrow_edges(storage, steps), None)
+            return PartitionPlan(opened, narrow_edges(storage, self._locator, steps), None)
         if opened.timeline.listed_aborts is not None:
             steps = settle_listed(opened, plan_offsets(opened.partition, opened, first, stop))
-            return PartitionPlan(opened, narrow_edges(storage, steps), AbortedIntervals.of(()))
+            return PartitionPlan(opened, narrow_edges(storage, self._locator, steps), AbortedIntervals.of(()))
         settled, steps, aborted = settle(storage, self._locator, opened, _stable(first, stop))
-        return PartitionPlan(settled, narrow_edges(storage, with_true_sizes(storage, steps)), aborted)
+        return PartitionPlan(settled, narrow_edges(storage, self._locator, with_true_sizes(storage, steps)), aborted)
 
     def _outlined(self, opened: OpenPartition, first: int, stop: int) -> PartitionPlan:
         if self._isolation is IsolationLevel.READ_UNCOMMITTED:

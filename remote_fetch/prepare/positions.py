@@ -15,6 +15,7 @@ from remote_fetch.errors import CorruptSegment, UnsupportedFormat
 from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.formats.batches import HEADER_BYTES, BatchHeader, FramedBatch, check_crc, read_header
 from remote_fetch.formats.indexes import OffsetIndex
+from remote_fetch.locate.locator import EndMeasurer
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import IndexSettled, SegmentScanned
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice, narrow
@@ -23,34 +24,43 @@ from remote_fetch.session.storage import Storage
 __all__ = ["count_tie", "narrow_by", "narrow_edges", "narrow_slice", "read_offset_index"]
 
 
-def narrow_edges(storage: Storage, steps: Iterable[PlanStep]) -> tuple[PlanStep, ...]:
+def narrow_edges(storage: Storage, ends: EndMeasurer, steps: Iterable[PlanStep]) -> tuple[PlanStep, ...]:
     """The steps, with byte positions for each slice that wants only a part of its segment.
+
+    `ends` tells which segments have an inferred end: their objects, and indexes, may go on behind it.
 
     If an index is missing or damaged, or its entry size stays unknown, the segment is read from its first byte. That is
     no error, and is counted.
     """
     return tuple(
-        narrow_slice(storage, step) if isinstance(step, SegmentSlice) and not step.is_whole else step for step in steps
+        narrow_slice(storage, step, end_is_inferred=ends.end_is_inferred(step.segment))
+        if isinstance(step, SegmentSlice) and not step.is_whole
+        else step
+        for step in steps
     )
 
 
-def narrow_slice(storage: Storage, piece: SegmentSlice) -> SegmentSlice:
+def narrow_slice(storage: Storage, piece: SegmentSlice, *, end_is_inferred: bool = False) -> SegmentSlice:
     """As `narrow_edges`, for one slice."""
-    index = read_offset_index(storage, piece.segment)
+    index = read_offset_index(storage, piece.segment, end_is_inferred=end_is_inferred)
     return piece if index is None else narrow_by(storage, piece, index)
 
 
-def read_offset_index(storage: Storage, segment: RemoteLogSegmentMetadata) -> OffsetIndex | None:
-    """The offset index of a segment. None if it is missing or damaged, which is counted."""
+def read_offset_index(
+    storage: Storage, segment: RemoteLogSegmentMetadata, *, end_is_inferred: bool = False
+) -> OffsetIndex | None:
+    """The offset index of a segment. None if it is missing or damaged, which is counted.
+
+    No entry may lie behind the end of the segment, unless that is inferred.
+    """
     partition = segment.topic_id_partition
     data = storage.reader.read_index(segment, IndexType.OFFSET)
     if data is None:
         storage.observe(SegmentScanned(partition, IndexType.OFFSET, "missing"))
         return None
     try:
-        return OffsetIndex.parse(
-            data, segment.start_offset, end_offset=segment.end_offset, size_bytes=segment.known_size_bytes
-        )
+        last = None if end_is_inferred else segment.end_offset
+        return OffsetIndex.parse(data, segment.start_offset, end_offset=last, size_bytes=segment.known_size_bytes)
     except CorruptSegment:
         storage.observe(SegmentScanned(partition, IndexType.OFFSET, "corrupt"))
         return None

@@ -144,7 +144,7 @@ class TimeLookup:
         self, segment: RemoteLogSegmentMetadata, first: int, last: int, *, end_is_inferred: bool = False
     ) -> bool:
         """Whether the batches of a segment have the offsets `first` to `last` without a gap."""
-        piece = narrow_slice(self._storage, SegmentSlice(segment, first, last))
+        piece = narrow_slice(self._storage, SegmentSlice(segment, first, last), end_is_inferred=end_is_inferred)
         try:
             for batch in batches_of(self._storage, piece, piece.end_position, end_is_inferred=end_is_inferred):
                 if batch.header.base_offset > first:
@@ -198,7 +198,9 @@ class TimeLookup:
                 return None, False
             reached = index.reached_offset(timestamp_ms)
             last = piece.last_offset if reached is None else min(max(first, reached), piece.last_offset)
-            found = narrow_slice(self._storage, replace(piece, first_offset=first, last_offset=last))
+            part = replace(piece, first_offset=first, last_offset=last)
+            is_inferred = self._locator.end_is_inferred(segment)
+            found = narrow_slice(self._storage, part, end_is_inferred=is_inferred)
             narrowed = replace(piece, start_position=found.start_position, start_entry_offset=found.start_entry_offset)
             likely_end = found.end_position  # only a hint: the rest is read too if the index is wrong
         try:
@@ -259,7 +261,8 @@ class TimeLookup:
         return index or None
 
     def _parsed(self, segment: RemoteLogSegmentMetadata, data: memoryview | None) -> TimeIndex | None:
-        return None if data is None else TimeIndex.parse(data, segment.start_offset, end_offset=segment.end_offset)
+        last = None if self._locator.end_is_inferred(segment) else segment.end_offset
+        return None if data is None else TimeIndex.parse(data, segment.start_offset, end_offset=last)
 
     def _first_in_batch(self, batch: FramedBatch, piece: SegmentSlice, timestamp_ms: int) -> int | None:
         header = batch.header

@@ -176,7 +176,7 @@ class Recovery:
         """Steps that read offsets `first` to `last` of a slice without its segment."""
         opened = work.partition.fails(work.piece.segment, first)
         steps = with_true_sizes(self._storage, plan_offsets(opened.partition, opened, first, last + 1))
-        return narrow_edges(self._storage, steps)
+        return narrow_edges(self._storage, self._locator, steps)
 
     def _replace(
         self, work: Work, pieces: Sequence[SegmentSlice], rest: SegmentSlice | None, error: RemoteFetchError

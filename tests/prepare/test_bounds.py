@@ -420,6 +420,15 @@ class TestTimes:
         assert outcome.fine() == expected_rows(log.records())[14:]
         assert outcome.report.scans.get("missing", 0) == without_index
 
+    @pytest.mark.parametrize("by_time", [False, True])
+    def test_indexes_that_go_on_behind_an_inferred_end(self, by_time: bool) -> None:
+        """Another leader's segment begins inside the first one."""
+        log = plain_log()
+        bucket = Bucket([*log.segments(DENSE, cuts=[0, 60]), *log.segments(SegmentOptions(upload=1), cuts=[20, 60])])
+        outcome = read(bucket, start=moment_of(10) if by_time else 10)
+        assert outcome.offsets == [*range(10, 60)]
+        assert outcome.report.scans == {}
+
     def test_a_base_offset_out_of_order(self) -> None:
         log = plain_log(segments=1)
         bucket = Bucket(log.segments())

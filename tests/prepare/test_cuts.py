@@ -211,6 +211,19 @@ def test_a_gap_at_an_inferred_end_moves_no_cut(gap: tuple[int, int], damages: in
             settle_cut(session.storage, pieces[1])
 
 
+def test_an_index_that_goes_on_behind_an_inferred_end() -> None:
+    """The object goes on too. A cut there lies behind the last batch before the end, which the index shows."""
+    (segment,) = plain_log(segments=1, batches=40, value_bytes=400).segments(DENSE)
+    size, metadata = len(segment.log), replace(segment.metadata, end_offset=99)
+    with Session(Config.parse({"fetch.remote.range.bytes": 4096}), Bucket([segment])) as session:
+        edges = [size // 4, size * 3 // 4, -1]
+        pieces = [
+            SegmentSlice(metadata, 0, 99, start_position=a, end_position=b, is_cut=True) for a, b in pairwise(edges)
+        ]
+        assert bounds([settle_cut(session.storage, one, end_is_inferred=True) for one in pieces]) == [(50, 99), None]
+        assert session.counters.report().scans == {}
+
+
 def test_an_object_that_is_gone_is_an_error() -> None:
     (segment,) = plain_log(segments=1).segments()
     bucket = Bucket([segment])

@@ -188,7 +188,7 @@ class TestNarrow:
         with session_of(fetcher) as session:
             opened = opened_in(session, UNCOMMITTED, LogBounds())
             steps = plan_offsets(opened.partition, opened, 7, 70)
-            narrowed = narrow_edges(session.storage, steps)
+            narrowed = narrow_edges(session.storage, session.locator, steps)
         assert narrowed[1:] == steps[1:]
         assert isinstance(narrowed[0], SegmentSlice)
         assert narrowed[0].start_position > 0 or narrowed[0].start_entry_offset == -1
