@@ -24,11 +24,10 @@ from remote_fetch.errors import (
     SegmentNotFound,
     Unlocatable,
 )
-from remote_fetch.formats.service_answers import SegmentsPage
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.described import all_described_partitions, described_partitions
 from remote_fetch.locate.locator import ExactEnds
-from remote_fetch.locate.service_client import ReadRefused, ServiceClient
+from remote_fetch.locate.service_client import ReadRefused, ServiceClient, Tagged
 from remote_fetch.locate.timeline import FoundSegment, Timeline
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 
@@ -107,8 +106,11 @@ class ServiceLocator(ExactEnds):
             return known or (Timeline(partition, (), ()), "")
         found: dict[RemoteLogSegmentId, FoundSegment] = {}
         orphans = malformed = 0
-        for page in self._pages(partition, first.page):
+        tag = first.tag
+        for page, tag_of_page in self._pages(partition, first):
             before = len(found)
+            if tag_of_page != tag:
+                tag = ""  # pages of two states: the next question gets all of them again
             for segment, order, epoch in zip(page.segments, page.finish_order, page.upload_epochs, strict=True):
                 found[segment.segment_id] = segment, order, epoch
             orphans, malformed = max(orphans, page.orphan_updates), max(malformed, page.malformed_records)
@@ -117,16 +119,15 @@ class ServiceLocator(ExactEnds):
             if len(found) == before and page.next_offset is not None:
                 raise CorruptSegment("the service gave a page without a segment that is not the last one")
         timeline = Timeline.of_finished(partition, found.values())
-        # A timeline that changed between two pages has another tag by then: the next question gets all of it.
-        return replace(timeline, orphan_updates=orphans, malformed_records=malformed), first.tag
+        return replace(timeline, orphan_updates=orphans, malformed_records=malformed), tag
 
-    def _pages(self, partition: TopicIdPartition, page: SegmentsPage) -> Iterator[SegmentsPage]:
-        yield page
-        while page.next_offset is not None:
-            following = self._client.segments(partition, page.next_offset)
+    def _pages(self, partition: TopicIdPartition, tagged: Tagged) -> Iterator[Tagged]:
+        yield tagged
+        while tagged.page.next_offset is not None:
+            following = self._client.segments(partition, tagged.page.next_offset)
             assert following is not None, "no tag was sent"
-            page = following.page
-            yield page
+            tagged = following
+            yield tagged
 
     def _before(self, partition: TopicIdPartition) -> Timeline:
         return self._known[partition][0] if partition in self._known else Timeline(partition, (), ())

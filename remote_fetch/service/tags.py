@@ -2,7 +2,7 @@
 
 Rules of the file:
 
-- A tag is of the whole timeline and of the request. So the tag of the first page tells of all pages.
+- A tag is of the whole timeline. So all pages of it have one tag, and pages of other tags do not belong together.
 - Instances that have read the same metadata give the same tag.
 - A timeline is hashed once. The locator gives the same object until something changes.
 """
@@ -14,7 +14,6 @@ import struct
 from collections import OrderedDict
 
 from remote_fetch.service.answers import SegmentsOf
-from remote_fetch.service.queries import SegmentsQuery
 
 __all__ = ["Tags"]
 
@@ -30,10 +29,10 @@ class Tags:
 
     def __init__(self, most: int = _MOST_TIMELINES) -> None:
         self._most = most
-        self._known: OrderedDict[object, tuple[SegmentsOf, bytes]] = OrderedDict()
+        self._known: OrderedDict[object, tuple[SegmentsOf, str]] = OrderedDict()
 
-    def of(self, timeline: SegmentsOf, query: SegmentsQuery) -> str:
-        """The tag of an answer without URLs, with its quotation marks (RFC 9110, section 8.8.3)."""
+    def of(self, timeline: SegmentsOf) -> str:
+        """The tag of any answer without URLs, with its quotation marks (RFC 9110, section 8.8.3)."""
         known = self._known.get(timeline.partition)
         if known is None or known[0] is not timeline:
             known = timeline, _digest(timeline)
@@ -41,11 +40,10 @@ class Tags:
         self._known[timeline.partition] = known  # the last one now
         while len(self._known) > self._most:
             self._known.popitem(last=False)
-        asked = f"{query.first_offset} {query.stop_offset} {query.isolation}".encode()
-        return f'"{hashlib.sha256(known[1] + asked).hexdigest()[:32]}"'
+        return f'"{known[1]}"'
 
 
-def _digest(timeline: SegmentsOf) -> bytes:
+def _digest(timeline: SegmentsOf) -> str:
     """A hash of every field that an answer may have."""
     partition = timeline.partition
     head = (partition.topic, str(partition.topic_id), partition.partition)
@@ -62,4 +60,4 @@ def _digest(timeline: SegmentsOf) -> bytes:
         hashed.update(custom or b"")
         for entry in segment.segment_leader_epochs:
             hashed.update(struct.pack(">qq", entry.epoch, entry.start_offset))
-    return hashed.digest()
+    return hashed.hexdigest()[:32]

@@ -70,7 +70,7 @@ class Vending:
 
     def _tagged(self, partition: TopicIdPartition, query: SegmentsQuery, known_tag: str | None) -> Tagged:
         whole = self._session.locator.timeline(partition)
-        tag = "" if query.kinds else self._tags.of(whole, query)
+        tag = "" if query.kinds else self._tags.of(whole)
         if tag and tag == known_tag:
             return Tagged(None, tag)
         self._session.note_unusable(whole)

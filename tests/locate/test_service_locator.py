@@ -17,6 +17,7 @@ from remote_fetch.locate.lineage import Lineage
 from remote_fetch.locate.service_client import ServiceClient
 from remote_fetch.locate.service_locator import ServiceLocations, ServiceLocator
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from tests.cases import each_of
 from tests.formats.test_service_answers import NAME, PARTITION, SEGMENT
 from tests.locate.scripted_service import Reply, ScriptedService, page, scripted_service, segment_json
 from tests.locate.test_service_client import PATH, URL, client_of
@@ -106,7 +107,7 @@ def test_a_timeline_of_pages() -> None:
 def test_a_timeline_that_has_not_changed() -> None:
     replies = [
         Reply(body=page(PARTITION, [segment(0)], 10), headers={"ETag": '"1"'}),
-        Reply(body=page(PARTITION, [segment(1)]), headers={"ETag": '"2"'}),
+        Reply(body=page(PARTITION, [segment(1)]), headers={"ETag": '"1"'}),
         Reply(304, b""),
         Reply(body=page(PARTITION, [segment(1)])),
         Reply(body=page(PARTITION, [])),
@@ -117,9 +118,22 @@ def test_a_timeline_that_has_not_changed() -> None:
         assert locator.refresh(PARTITION).segments == (segment(1),)
         assert locator.refresh(PARTITION).segments == ()
     tags = [headers.get("if-none-match") for _, headers in known.service.asked]
-    assert tags == [None, None, '"1"', '"1"', None], (
-        "the tag of the first page counts: the next may be of another state"
-    )
+    assert tags == [None, None, '"1"', '"1"', None]
+
+
+@each_of("of_second", [{"ETag": '"2"'}, {}])
+def test_pages_of_two_states_have_no_tag(of_second: dict[str, str]) -> None:
+    # The second page is of another instance that is behind. The first one's tag would be answered 304 for ever.
+    replies = [
+        Reply(body=page(PARTITION, [segment(0)], 10), headers={"ETag": '"1"'}),
+        Reply(body=page(PARTITION, [segment(1)], 20), headers=of_second),
+        Reply(body=page(PARTITION, []), headers={"ETag": '"1"'}),
+        Reply(body=page(PARTITION, [segment(number) for number in range(3)]), headers={"ETag": '"1"'}),
+    ]
+    with located(lambda path: replies.pop(0)) as (known, locator):
+        assert len(locator.timeline(PARTITION).segments) == 2
+        assert len(locator.refresh(PARTITION).segments) == 3
+    assert "if-none-match" not in known.service.asked[-1][1]
 
 
 def test_the_later_finish_decides_between_equal_uploads() -> None:

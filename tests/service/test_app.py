@@ -145,7 +145,7 @@ class TestSegments:
             tag = {"If-None-Match": first.headers["etag"]}
             again = client.get(SEGMENTS, headers=basic() | tag)
             assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag["If-None-Match"])
-            assert client.get(f"{SEGMENTS}?from=5", headers=basic() | tag).status_code == 200
+            assert client.get(f"{SEGMENTS}?from=5", headers=basic()).headers["etag"] == tag["If-None-Match"]
             assert refusal(client.get(SEGMENTS, headers=basic("bob") | tag))[0] == 403
             signed = client.get(f"{SEGMENTS}?objects=log", headers=basic() | tag)
             assert (signed.status_code, "etag" in signed.headers) == (200, False)

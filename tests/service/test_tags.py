@@ -6,21 +6,19 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.model import IsolationLevel, LeaderEpoch, RemoteLogSegmentMetadata
-from remote_fetch.service.queries import SegmentsQuery
+from remote_fetch.model import LeaderEpoch, RemoteLogSegmentMetadata
 from remote_fetch.service.tags import Tags
 from tests.cases import each_of
 from tests.service.test_answers import PARTITION, segment
 
-QUERY = SegmentsQuery("orders", 0)
 SEGMENTS = tuple(segment(number, number * 10, number * 10 + 9) for number in range(3))
 TIMELINE = Timeline(PARTITION, SEGMENTS, (1, 2, 3))
 
 
 def test_the_same_timeline_has_the_same_tag() -> None:
     tags = Tags()
-    tag = tags.of(TIMELINE, QUERY)
-    assert tag == tags.of(TIMELINE, QUERY) == Tags().of(replace(TIMELINE), QUERY)
+    tag = tags.of(TIMELINE)
+    assert tag == tags.of(TIMELINE) == Tags().of(replace(TIMELINE))
     assert tag[0] == tag[-1] == '"'
 
 
@@ -57,31 +55,19 @@ def changed(**fields: object) -> Callable[[Timeline], Timeline]:
 )
 def test_a_change(change: Callable[[Timeline], Timeline]) -> None:
     tags = Tags()
-    assert tags.of(change(TIMELINE), QUERY) != tags.of(TIMELINE, QUERY)
+    assert tags.of(change(TIMELINE)) != tags.of(TIMELINE)
 
 
 def test_custom_metadata_of_the_same_length() -> None:
     one, other = (changed(custom_metadata=custom)(TIMELINE) for custom in (b"x", b"y"))
-    assert Tags().of(one, QUERY) != Tags().of(other, QUERY)
-
-
-@each_of(
-    "query",
-    [
-        replace(QUERY, first_offset=5),
-        replace(QUERY, stop_offset=5),
-        replace(QUERY, isolation=IsolationLevel.READ_COMMITTED),
-    ],
-)
-def test_another_request(query: SegmentsQuery) -> None:
-    assert Tags().of(TIMELINE, query) != Tags().of(TIMELINE, QUERY)
+    assert Tags().of(one) != Tags().of(other)
 
 
 def test_the_timelines_that_were_asked_for_last_are_kept() -> None:
     tags = Tags(most=2)
     first, second, third = (replace(PARTITION, partition=number) for number in range(3))
     for partition in (first, second, first, third):
-        tags.of(Timeline(partition, (), ()), QUERY)
+        tags.of(Timeline(partition, (), ()))
     assert list(tags._known) == [first, third]
 
 
@@ -89,5 +75,5 @@ def test_tags_are_bounded() -> None:
     tags = Tags(most=2)
     for number in range(5):
         partition = replace(PARTITION, partition=number)
-        tags.of(Timeline(partition, (), ()), QUERY)
+        tags.of(Timeline(partition, (), ()))
     assert len(tags._known) == 2
