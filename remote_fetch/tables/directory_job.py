@@ -26,13 +26,11 @@ _OTHER = "A target is a directory of one job: choose another"
 def run_directory_job(target: Target, url: str, spec: JobSpec) -> TableReport:
     """Bring the job into the target. Raises ConfigError for a target of another job, and the errors of the job."""
     began_s = time.monotonic()
-    done = _finished(target, url)
-    if done is not None:
-        return _report(done, url, 0, began_s)
     try:
-        return _run_and_commit(target, url, spec, began_s)
-    except OSError:
-        # Another driver that commits moves or removes the files that this one looks for.
+        done = _finished(target, url)
+        return _run_and_commit(target, url, spec, began_s) if done is None else _report(done, url, 0, began_s)
+    except Exception:
+        # Another driver that commits moves or removes the files that this one looks for. Of a task it is Spark's error.
         done = None if target.committed() is None else _finished(target, url)
         if done is None:
             raise

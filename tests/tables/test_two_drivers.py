@@ -80,6 +80,29 @@ def test_one_commits_while_the_other_works(
     assert [path.name for path in tmp_path.iterdir() if path.name != "tier"] == ["out"]
 
 
+def test_one_commits_while_the_other_finishes_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other driver finds a commit that was begun, and begins with that."""
+    topic, where = Topic(tmp_path / "tier").grow(1), directory(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalCommit, "_put", ended(LocalCommit._put, "/ready/_manifest.json"))
+        with pytest.raises(KeyboardInterrupt):
+            export(topic, where)
+    first_calls(monkeypatch, LocalCommit, "_replace", lambda: export(topic, where))
+    assert export(topic, where).rows == 20
+
+
+def test_one_commits_while_a_task_of_the_other_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's error of a task is no OSError, whatever its cause."""
+    topic, where = Topic(tmp_path / "tier").grow(1), directory(tmp_path)
+
+    def commit() -> None:
+        export(topic, where)
+        raise RuntimeError("Job aborted due to stage failure: FileNotFoundError")
+
+    first_calls(monkeypatch, Staging, "finish", commit)
+    assert export(topic, where).rows == 20
+
+
 def test_another_job_commits_while_one_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The target is the other job's, and stays so."""
     topic, where = Topic(tmp_path / "tier").grow(1), directory(tmp_path)
