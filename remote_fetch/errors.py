@@ -334,9 +334,16 @@ class LogTruncated(FatalError):
 
 
 class BrokerUnavailable(FatalError):
-    """No broker answers at the configured address. The message has the cause, as far as the client knows it."""
+    """No broker answers at the configured address. The message has the cause, as far as the client knows it.
+
+    `is_refusal`: a broker has refused the credentials or the certificate.
+    """
 
     kind = ErrorKind.BROKER_UNAVAILABLE
+
+    def __init__(self, message: str, *, is_refusal: bool = False, **where: Any) -> None:
+        super().__init__(message, **where)
+        self.is_refusal = is_refusal
 
 
 class TableRefused(FatalError):

@@ -67,8 +67,8 @@ def first_contact(properties: Mapping[str, Any], is_closed: Callable[[], bool]) 
         if code not in _NO_CONTACT:
             return client  # a refusal is an answer too
         client.poll(0)  # which calls `hear`
-        if not _REFUSED.isdisjoint(heard.values()) or deadline.is_over:
-            raise _unavailable(address, heard, timeout_s)
+        if (is_refusal := not _REFUSED.isdisjoint(heard.values())) or deadline.is_over:
+            raise _unavailable(address, heard, timeout_s, is_refusal=is_refusal)
         if silence.is_over and not has_told:
             _LOG.warning("waiting %g s at most for a broker at %s: %s", timeout_s, address, _causes(heard, _SILENT_S))
             has_told = True
@@ -90,10 +90,11 @@ def _error_code(client: AdminClient, timeout_s: float) -> int | None:
         del asked
 
 
-def _unavailable(address: str, heard: Mapping[str, int], timeout_s: float) -> BrokerUnavailable:
+def _unavailable(address: str, heard: Mapping[str, int], timeout_s: float, *, is_refusal: bool) -> BrokerUnavailable:
     return BrokerUnavailable(
         f"no broker answers at bootstrap.servers={address}: {_causes(heard, timeout_s)}",
         hint="Check the address (-b, or --to of a target), security.protocol with its credentials, and the network",
+        is_refusal=is_refusal,
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["BatchReader", "PushingReader", "TaskPartition"]
 
 _LOG = logging.getLogger("remote_fetch")
+
+_AWAY_S = 180.0
+"""How long brokers may be away while a batch is planned. Spark's Kafka source tries three times for a minute."""
 
 
 class TaskPartition(InputPartition):
@@ -62,10 +66,12 @@ class BatchReader(DataSourceReader):
 
     @brief
     def partitions(self) -> list[InputPartition]:
-        """One partition for each task. Raises the errors of `plan_batch`."""
-        from remote_fetch.spark.planning import plan_batch  # noqa: PLC0415 - executors do not need it
+        """One partition for each task. Raises the errors of `plan_batch`, and BrokerUnavailable after three minutes."""
+        from remote_fetch.spark.patience import ask_patiently  # noqa: PLC0415 - executors do not need it
+        from remote_fetch.spark.planning import plan_batch  # noqa: PLC0415 - as above
 
-        planned = plan_batch(self._options, restriction=self._restriction)
+        plan = partial(plan_batch, self._options, restriction=self._restriction)
+        planned = ask_patiently(plan, _LOG.warning, away_s=_AWAY_S)
         freeze_gc()
         return [TaskPartition(task) for task in planned.tasks]
 

@@ -19,9 +19,9 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaException
 
-from remote_fetch.broker_errors import broker_says, is_of_no_topic, is_unanswered
-from remote_fetch.deadline import Deadline, retry
-from remote_fetch.errors import BrokerUnavailable, ConfigError, OffsetOutOfRange, RemoteFetchError, UnknownTopic
+from remote_fetch.broker_errors import is_of_no_topic
+from remote_fetch.deadline import Deadline
+from remote_fetch.errors import ConfigError, OffsetOutOfRange, RemoteFetchError, UnknownTopic
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Notice
 from remote_fetch.plan.ranges import PlanStep, plan_offsets
@@ -33,6 +33,7 @@ from remote_fetch.prepare.view import OpenPartition, untiered
 from remote_fetch.session.session import Session
 from remote_fetch.spark.limits import FAIL_ON_DATA_LOSS_HINT, LimitRules, check_covered, offsets_of
 from remote_fetch.spark.options import SourceOptions
+from remote_fetch.spark.patience import ask_patiently
 from remote_fetch.spark.planning import subscribed, tasks_of
 from remote_fetch.spark.stream_limits import (
     Positions,
@@ -52,7 +53,7 @@ T = TypeVar("T")
 _AGREE_S = 30.0
 """How long brokers may disagree about a topic. A broker that is behind the controller learns of a deletion late."""
 _AWAY_S = 300.0
-"""How long the brokers of a query may be away, as in the middle of a read."""
+"""How long the brokers of a query may be away, also when it starts, as in the middle of a read."""
 _PAUSE_S = 0.2
 _SHOWN = 20
 
@@ -206,22 +207,12 @@ class StreamDriver:
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """The answer to a question that is asked again while no broker answers. Raises BrokerUnavailable in the end."""
-        is_said = False
 
-        def may_pass(error: KafkaException) -> bool:
-            nonlocal is_said
-            if is_unanswered(error) and self._session is not None and not is_said:
-                is_said = True
-                text = f"no broker answers ({error.args[0].str()}); still asking"
+        def say(text: str) -> None:
+            if self._session is not None:
                 self._session.observe(Notice(text, is_warning=True, is_wait=True))
-            return is_unanswered(error)
 
-        try:
-            return retry(ask, KafkaException, until=Deadline.after(_AWAY_S), pause_s=_PAUSE_S, may_pass=may_pass)
-        except KafkaException as error:
-            if not is_unanswered(error):
-                raise
-            raise BrokerUnavailable(broker_says(error)) from error
+        return ask_patiently(ask, say, away_s=_AWAY_S)
 
     def _survey(self) -> tuple[Session, tuple[TopicIdPartition, ...]]:
         """The session, and the partitions that there are now. Says where a topic is another one by now."""

@@ -123,8 +123,9 @@ def test_no_other_client_is_made_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_refused_credentials_are_not_waited_for(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     heard: list[KafkaError] = []
     ask = answering(monkeypatch, KafkaError._TIMED_OUT, (code, "b:1/bootstrap: refused (after 5ms in state AUTH_REQ)"))
-    with pytest.raises(BrokerUnavailable, match=r"servers=b:1: b:1/bootstrap: refused\. Check the address"):
+    with pytest.raises(BrokerUnavailable, match=r"servers=b:1: b:1/bootstrap: refused\. Check the address") as raised:
         ask(**{"bootstrap.servers": "b:1", "error_cb": heard.append})
+    assert raised.value.is_refusal
     assert [error.code() for error in heard] == [code], "the user's own callback hears of it too"
 
 
@@ -161,6 +162,7 @@ def test_a_cause_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_silence_has_no_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     ask = answering(monkeypatch, KafkaError._TIMED_OUT, (KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
-    with pytest.raises(BrokerUnavailable, match=r"nothing was heard within 0\.02 s"):
+    with pytest.raises(BrokerUnavailable, match=r"nothing was heard within 0\.02 s") as raised:
         ask(**{"socket.connection.setup.timeout.ms": 20})
+    assert not raised.value.is_refusal
     assert setup_timeout_s({}) == 30

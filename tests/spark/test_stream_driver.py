@@ -21,7 +21,7 @@ from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.session.brokers import Brokers
 from remote_fetch.session.session import Session
-from remote_fetch.spark import stream_driver
+from remote_fetch.spark import patience, stream_driver
 from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.reader import read_task
 from remote_fetch.spark.stream_driver import StreamDriver
@@ -457,10 +457,10 @@ def test_brokers_that_are_away(
             raise missed.pop()
         return opened(*given)
 
-    monkeypatch.setattr(stream_driver, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(patience, "_PAUSE_S", 0.0)
     monkeypatch.setattr(Planner, "open", opened_later)
     assert stream.tasks(at, end) == tasks
-    assert caplog.text.count("no broker answers (Local: Timed out); still asking") == 1
+    assert caplog.text.count("no answer from the brokers: Local: Timed out. Check") == 1
     monkeypatch.setattr(Planner, "open", Mock(side_effect=refused))
     with pytest.raises(KafkaException) as caught:
         stream.tasks(at, end)

@@ -1,0 +1,44 @@
+"""Asks brokers on behalf of the driver of a Spark read, again and again while none of them answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from confluent_kafka import KafkaException
+
+from remote_fetch.broker_errors import broker_says, is_unanswered
+from remote_fetch.deadline import Deadline, retry
+from remote_fetch.errors import BrokerUnavailable
+
+__all__ = ["ask_patiently"]
+
+T = TypeVar("T")
+
+_PAUSE_S = 0.2
+
+
+def ask_patiently(ask: Callable[[], T], say: Callable[[str], object], *, away_s: float) -> T:
+    """The answer to a question, which is asked again for `away_s` seconds while no broker answers.
+
+    `say` is called once, if that is so. Raises BrokerUnavailable in the end, and at once if a broker has refused the
+    credentials or the certificate.
+    """
+    is_said = False
+
+    def ask_once() -> T:
+        try:
+            return ask()
+        except KafkaException as error:
+            if not is_unanswered(error):
+                raise
+            raise BrokerUnavailable(broker_says(error)) from error
+
+    def may_pass(error: BrokerUnavailable) -> bool:
+        nonlocal is_said
+        if not error.is_refusal and not is_said:
+            is_said = True
+            say(f"{error.message}; still asking")
+        return not error.is_refusal
+
+    return retry(ask_once, BrokerUnavailable, until=Deadline.after(away_s), pause_s=_PAUSE_S, may_pass=may_pass)
