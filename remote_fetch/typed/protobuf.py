@@ -151,7 +151,7 @@ def _compiled(schema: SchemaText) -> Any:
         root.mkdir()
         described = FileDescriptorSet()
         try:
-            for name, each in (*schema.named(), (_ROOT, schema)):
+            for name, each in dict((*schema.named(), (_ROOT, schema))).items():
                 _put(root, described, name, each.text)
         except DecodeError as error:
             raise ConfigError("the Protobuf schema is neither text nor a descriptor") from error

@@ -29,8 +29,12 @@ class SchemaText:
         yield self.text
 
     def named(self) -> Iterator[tuple[str, SchemaText]]:
-        """All references with their names, each before those that refer to it. A name may stand for several schemas."""
+        """All references with their names, each before those that refer to it.
+
+        A name may stand for several schemas, of which the last counts. The schema's own are given once more at the end.
+        """
         yield from self._below(set())
+        yield from self.references
 
     def _below(self, seen: set[tuple[str, int]]) -> Iterator[tuple[str, SchemaText]]:
         # Each schema once: where two refer to one, and so on below, the paths to it have no bound.

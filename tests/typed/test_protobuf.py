@@ -302,6 +302,20 @@ def test_schemas_may_be_descriptors_in_base64(which: str) -> None:
     assert ProtobufReader(schema).arrow_type == ProtobufReader(SCHEMA).arrow_type
 
 
+@pytest.mark.parametrize("own_last", [True, False])
+def test_of_two_versions_of_a_reference_the_schemas_own_is_read(own_last: bool) -> None:
+    def of(text: str, *references: tuple[str, SchemaText]) -> SchemaText:
+        return SchemaText("PROTOBUF", f'syntax = "proto3"; {text}', references)
+
+    old, new = of("message C { int32 x = 1; }"), of("message C { int32 x = 1; int32 y = 2; }")
+    by_new = ("a.proto", of('import "c.proto"; message A { C c = 1; }', ("c.proto", new)))
+    by_old = ("b.proto", of('import "c.proto"; message B { C c = 1; }', ("c.proto", old)))
+    own = [by_new, by_old, ("c.proto", new)] if own_last else [("c.proto", new), by_old]
+    imports = " ".join(f'import "{name}";' for name, _ in own)
+    schema = of(f"{imports} message M {{ C c = 1; }}", *own)
+    assert ProtobufReader(schema).decoder()(pa.array([b"\x0a\x02\x10\x05"])).to_pylist() == [{"c": {"x": 0, "y": 5}}]
+
+
 def test_groups_that_nest_without_end_harm_only_their_own_value() -> None:
     """ptars follows each group that it does not know, and the process ends with its stack."""
     reader = ProtobufReader(SCHEMA)
