@@ -70,6 +70,7 @@ def _bare(message: Any) -> None:
         if field.label == field.LABEL_REQUIRED:
             field.label = field.LABEL_OPTIONAL
     del message.field[:], message.oneof_decl[:], message.extension[:]
+    del message.extension_range[:]  # without its options a MessageSet must not have as many
     message.field.extend(fields)
     message.ClearField("options")  # an entry of a map is a message like others
     for each in message.nested_type:

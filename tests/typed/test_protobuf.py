@@ -342,6 +342,13 @@ def test_groups_may_nest_in_a_message_of_the_schema(within: bytes) -> None:
         reader.decoder()(pa.array([value], pa.binary()))
 
 
+def test_a_schema_may_have_a_message_set() -> None:
+    message_set = "message Set { option message_set_wire_format = true; extensions 4 to max; }"
+    text = f'syntax = "proto2"; message M {{ optional int32 a = 1; optional Set s = 2; }} {message_set}'
+    reader = ProtobufReader(SchemaText("PROTOBUF", text))
+    assert reader.decoder()(pa.array([b"\x08\x07"], pa.binary())).to_pylist() == [{"a": 7, "s": None}]
+
+
 def test_a_long_message_without_a_required_field_is_read() -> None:
     text = 'syntax = "proto2"; message M { required int32 a = 1; optional bytes b = 2; }'
     reader = ProtobufReader(SchemaText("PROTOBUF", text))
