@@ -327,6 +327,12 @@ def test_groups_that_nest_without_end_harm_only_their_own_value() -> None:
     assert [row and len(row["raw"]) for row in decoded.values.to_pylist()] == [0, None, 65_536]
 
 
+def test_groups_that_nest_too_deeply_for_a_small_stack_do_not_reach_ptars(reader: ProtobufReader) -> None:
+    """A thread of 1 MB has room for 12,000."""
+    with pytest.raises(Undecodable, match="broken, or nested too deeply"):
+        reader.decoder()(pa.array([b"\x7b" * 10_000], pa.binary()))
+
+
 @pytest.mark.parametrize("within", [b"", b"\x1a", b"\x2a", b"\x7a"])  # a message, the items, the place
 def test_groups_may_nest_in_a_message_of_the_schema(within: bytes) -> None:
     inner = b"\xd3\x05" * 9000 + b"\xd4\x05" * 9000
