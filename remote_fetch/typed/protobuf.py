@@ -62,7 +62,7 @@ class ProtobufReader:
         _check_groups(self._message)
         self.kept_as_bytes: tuple[str, ...] = tuple(sorted(_recursive(self._message, (), iter(range(_MOST_MESSAGES)))))
         self._check_depth = depth_check(self._message)
-        self._is_odd = oddity(self._message)
+        self._odd_rows = oddity(self._message)
         config = ptars.PtarsConfig(
             timestamp_unit="us", time_unit="us", duration_unit="us", enum_repr="string",
             list_nullable=True, map_nullable=True, list_value_nullable=True, map_value_nullable=True,
@@ -92,8 +92,13 @@ class ProtobufReader:
     def _decode(self, payloads: Column) -> Column:
         self._check_depth(payloads)
         rows = self._rows(payloads)
-        if self._is_odd is not None and self._is_odd(rows):
-            rows = self._rows(_written_again(self._message, payloads))
+        odd = sorted(self._odd_rows(rows)) if self._odd_rows is not None else []
+        if odd:
+            again = self._rows(_written_again(self._message, payloads.take(pa.array(odd))))
+            places = list(range(len(rows)))
+            for number, row in enumerate(odd, len(rows)):
+                places[row] = number
+            rows = pa.concat_arrays([rows, again]).take(pa.array(places))
         if self._has_times:
             check_times(rows)
         return rows

@@ -9,7 +9,8 @@
 Rules of the file:
 
 - Google's writers write none of these; messages whose bytes were joined, and other encoders, have them. So a batch is
-  only looked at, and written again by Google's library if it has one.
+  only looked at, and the values that have one are written again by Google's library.
+- The others of the batch are not: a value must not depend on its neighbours, and Google's library sorts maps.
 - Only what the message has is looked for: most messages have no oneof and no map, and cost nothing.
 - Columns do not show these differences, so they stay: of a Timestamp, Duration, wrapper or message inside itself that
   stands twice ptars takes the last, and Google's library joins both. An entry of a map with unknown fields is an entry
@@ -27,8 +28,8 @@ from remote_fetch.typed.outcome import Undecodable
 
 __all__ = ["Oddity", "check_times", "has_times", "oddity"]
 
-Oddity = Callable[[Column], bool]
-"""Whether one of the rows may differ from what Google's library reads."""
+Oddity = Callable[[Column], set[int]]
+"""The numbers of the rows that may differ from what Google's library reads."""
 
 _LAST_MICROSECOND = 2**63 - 2**22
 """The nanoseconds of a time, 32 bits, may move it away from the largest number."""
@@ -45,12 +46,11 @@ def oddity(message: Any, inside: tuple[str, ...] = ()) -> Oddity | None:
     if not oneofs and not below:
         return None
 
-    def is_odd(rows: Column) -> bool:
-        if any(_has_several(rows, names) for names in oneofs):
-            return True
-        return any(check(rows.field(name)) for name, check in below)
+    def odd_rows(rows: Column) -> set[int]:
+        found = [_with_several(rows, names) for names in oneofs]
+        return set().union(*found, *(check(rows.field(name)) for name, check in below))
 
-    return is_odd
+    return odd_rows
 
 
 def has_times(kind: DataType) -> bool:
@@ -82,34 +82,52 @@ def _of_field(field: Any, inside: tuple[str, ...]) -> Oddity | None:
         return None
     if not message.GetOptions().map_entry:
         check = oddity(message, inside)
-        return check if check is None or not field.is_repeated else lambda lists: check(lists.values)
+        return check if check is None or not field.is_repeated else lambda lists: _parents(lists, check(lists.values))
     value = message.fields_by_name["value"].message_type
     within = None if value is None else oddity(value, inside)
 
-    def is_odd(maps: Column) -> bool:
-        if value is not None and maps.items.null_count:
-            return True
-        return _has_twins(maps) or (within is not None and within(maps.items))
+    def odd_rows(maps: Column) -> set[int]:
+        items = maps.items
+        found = set() if within is None else within(items)
+        if value is not None and items.null_count:
+            found |= _numbers(items.is_null())
+        return _with_twins(maps) | _parents(_as_lists(maps, items), found)
 
-    return is_odd
+    return odd_rows
 
 
-def _has_several(rows: Column, names: list[str]) -> bool:
-    """Whether a row has two of the fields."""
-    seen = rows.field(names[0]).is_valid()
+def _numbers(mask: Column) -> set[int]:
+    return set(pc.indices_nonzero(mask).to_pylist())
+
+
+def _parents(lists: Column, numbers: set[int]) -> set[int]:
+    """The numbers of the lists that have the items with `numbers`."""
+    if not numbers:
+        return numbers
+    return set(pc.list_parent_indices(lists).take(pa.array(numbers)).to_pylist())
+
+
+def _as_lists(maps: Column, items: Column) -> Column:
+    return pa.ListArray.from_arrays(maps.offsets, items)  # list_parent_indices takes no map
+
+
+def _with_several(rows: Column, names: list[str]) -> set[int]:
+    """The rows that have two of the fields."""
+    seen, found = rows.field(names[0]).is_valid(), set()
     for name in names[1:]:
         given = rows.field(name).is_valid()
-        if pc.any(pc.and_(seen, given)).as_py():
-            return True
+        found |= _numbers(pc.and_(seen, given))
         seen = pc.or_(seen, given)
-    return False
+    return found
 
 
-def _has_twins(maps: Column) -> bool:
-    """Whether a map has a key twice."""
+def _with_twins(maps: Column) -> set[int]:
+    """The maps that have a key twice."""
     coded = maps.keys.dictionary_encode()
-    parents = pc.list_parent_indices(pa.ListArray.from_arrays(maps.offsets, coded.indices))  # it takes no map
+    parents = pc.list_parent_indices(_as_lists(maps, coded.indices))
     places = pc.add(pc.multiply(parents, len(coded.dictionary)), coded.indices)
     if pc.all(pc.less(places.slice(0, max(len(places) - 1, 0)), places.slice(1))).as_py():
-        return False  # all rows have their keys in the same order, and this is the cheapest proof
-    return len(pc.unique(places)) < len(places)
+        return set()  # all rows have their keys in the same order, and this is the cheapest proof
+    counts = pc.value_counts(places)
+    twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+    return set(pc.divide(twice, len(coded.dictionary)).to_pylist())

@@ -109,67 +109,6 @@ def test_joined_messages_are_read_as_googles_library_reads_them(pairs: list[Any]
     ]
 
 
-ODD = """
-syntax = "proto3";
-import "google/protobuf/timestamp.proto";
-import "google/protobuf/duration.proto";
-message M {
-  message In { oneof how { int32 a = 1; string b = 2; } map<bool, int32> flags = 3; }
-  oneof how { int32 a = 1; In in = 2; }
-  In alone = 3;
-  repeated In many = 4;
-  map<string, In> named = 5;
-  map<uint64, google.protobuf.Timestamp> times = 6;
-  google.protobuf.Duration took = 7;
-  google.protobuf.Timestamp at = 8;
-}
-"""
-TWICE = b"\x08\x05\x12\x01x"  # the oneof of an In: a and then b
-FIRST: dict[str, Any] = {"a": None, "b": "x", "flags": []}
-
-
-@pytest.mark.parametrize(
-    ("value", "name", "expected"),
-    [
-        (b"\x12\x00\x08\x05", "in", None),
-        (b"\x12\x00\x08\x05", "a", 5),
-        (b"\x12\x02\x08\x01\x08\x05\x12\x03\x12\x01x", "in", FIRST),
-        (b"\x1a\x05" + TWICE, "alone", FIRST),
-        (b"\x22\x05" + TWICE + b"\x22\x00", "many", [FIRST, {"a": None, "b": None, "flags": []}]),
-        (b"\x2a\x0a\x0a\x01k\x12\x05" + TWICE, "named", [("k", FIRST)]),
-        (b"\x2a\x03\x0a\x01k", "named", [("k", {"a": None, "b": None, "flags": []})]),
-        (b"\x2a\x05\x0a\x01k\x12\x00\x2a\x0a\x0a\x01k\x12\x05" + TWICE, "named", [("k", FIRST)]),
-        (b"\x1a\x0c" + b"\x1a\x04\x08\x01\x10\x02" * 2, "alone", {"a": None, "b": None, "flags": [(True, 2)]}),
-        (b"\x32\x02\x08\x07", "times", [(7, datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC))]),
-    ],
-)
-def test_what_stands_twice_or_not_at_all(value: bytes, name: str, expected: Any) -> None:
-    reader = ProtobufReader(SchemaText("PROTOBUF", ODD))
-    rows = reader.decoder()(pa.array([b"", value, b"\x08\x01"], pa.binary())).to_pylist()
-    assert rows[1][name] == expected
-    assert [row["a"] for row in rows[::2]] == [None, 1]
-
-
-def test_keys_of_different_maps_are_not_the_same_key() -> None:
-    text = 'syntax = "proto3"; message M { map<string, int32> m = 1; }'
-    reader, message = ProtobufReader(SchemaText("PROTOBUF", text)), message_class(SchemaText("PROTOBUF", text), "M")
-    values = [message(m=m).SerializeToString() for m in ({"a": 1}, {"b": 2}, {"a": 3, "b": 4}, {})]
-    assert [sorted(row["m"]) for row in reader.decoder()(pa.array(values)).to_pylist()] == [
-        [("a", 1)], [("b", 2)], [("a", 3), ("b", 4)], [],
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("field", ["took", "at"])
-@pytest.mark.parametrize("seconds", [9_223_372_036_855, -9_223_372_036_856, 2**63 - 1, -(2**63)])
-def test_a_time_beyond_64_bits_of_microseconds_does_not_decode(field: str, seconds: int) -> None:
-    schema = SchemaText("PROTOBUF", ODD)
-    reader, message = ProtobufReader(schema), message_class(schema, "M")
-    values = [message(**{field: {"seconds": each, "nanos": 5000}}).SerializeToString() for each in (1, seconds)]
-    decoded = decode_each(reader.decoder(), pa.array(values), reader.arrow_type)
-    assert decoded.reasons == {1: "a time beyond those of microseconds"}
-    assert decoded.values.field(field).view(pa.int64()).to_pylist() == [1_000_005, None]
-
-
 def as_row(message: Any) -> dict[str, Any]:
     """A message as a row: null for what is not set and tells so."""
 
