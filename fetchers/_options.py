@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from remote_fetch.config import KEYS
 from remote_fetch.errors import ConfigError
@@ -60,14 +61,23 @@ def with_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict
 
 
 def check_endpoint(given: Mapping[str, Any]) -> None:
-    """Raise ConfigError for an `endpoint_url` that is no URL."""
+    """Raise ConfigError for an `endpoint_url` that is no URL. It is not shown: it may have a password."""
     endpoint = given.get("endpoint_url")
-    if endpoint is not None and "://" not in str(endpoint):
+    if endpoint is not None and not _is_url(str(endpoint)):
         raise ConfigError(
             f"{OPTIONS}endpoint_url is no URL",
             key=OPTIONS + "endpoint_url",
-            hint="Begin it with https://, or with http:// if the server has no TLS",
+            hint="Begin it with https://, or with http:// if the server has no TLS; a port is a number",
         )
+
+
+def _is_url(text: str) -> bool:
+    """Whether a text is an HTTP URL whose port, if it has one, is a port."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def check_objects(given: Mapping[str, Any], names: Iterable[str]) -> None:

@@ -213,6 +213,7 @@ class S3Fetcher(CloudFetcher):
         """As `CloudFetcher.prepare`: makes the client, with its credentials."""
         filesystem.session = _session(filesystem.kwargs)
         sync(filesystem.loop, filesystem.set_session, timeout=_OPEN_TIMEOUT_S)
+        check_endpoint({"endpoint_url": filesystem.s3.meta.endpoint_url})  # AWS_ENDPOINT_URL may name it
 
 
 def _session(arguments: Mapping[str, Any]) -> Any:

@@ -297,6 +297,10 @@ def test_a_second_fetcher_parses_nothing_again(
         ({"config_kwargs": "[]"}, "config_kwargs", "no JSON object"),
         ({"endpoint_url": "127.0.0.1:9000"}, "endpoint_url", "endpoint_url is no URL"),
         ({"client_kwargs": '{"endpoint_url": "h:9000"}'}, "endpoint_url", "endpoint_url is no URL"),
+        ({"endpoint_url": "http://me:s3cret-key/x@h"}, "endpoint_url", "endpoint_url is no URL"),
+        ({"endpoint_url": "https://h:99999"}, "endpoint_url", "endpoint_url is no URL"),
+        ({"endpoint_url": "http://[::1"}, "endpoint_url", "endpoint_url is no URL"),
+        ({"endpoint_url": "ftp://h"}, "endpoint_url", "endpoint_url is no URL"),
         ({"client_kwargs": '{"verify": "/no/such/ca.pem"}'}, "client_kwargs", "a file that is not there"),
         ({"client_kwargs": '{"region_name": "no region"}'}, "client_kwargs", "the name of the region is none"),
         ({"profile": "of-nobody"}, "profile", "no such profile"),
@@ -310,6 +314,12 @@ def test_options_that_no_client_can_be_made_of_are_named(options: dict[str, str]
     assert caught.value.key == f"remote.storage.options.{key}"
     assert said in str(caught.value)
     assert "s3cret-key" not in str(caught.value)
+
+
+def test_an_endpoint_that_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://h:port")
+    with pytest.raises(ConfigError, match="endpoint_url is no URL"):
+        S3Fetcher().configure({"remote.storage.url": "s3://tier/x"})
 
 
 def test_a_file_of_authorities_that_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
