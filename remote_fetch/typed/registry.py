@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import ConfigError, MissingExtra, RegistryDenied, RegistryUnavailable, UnknownSchema
+from remote_fetch.hosts import shown_url
 from remote_fetch.typed.outcome import Undecodable
 from remote_fetch.typed.schema_text import SchemaRef, SchemaText
 
@@ -237,12 +238,12 @@ def bare_url(url: str) -> str:
     for each in url.split(","):
         try:
             parts = urlsplit(each.strip())
-            port = parts.port
+            parts.port  # noqa: B018 - it raises for a port that is no number
         except ValueError:
             raise _no_url() from None
         if "@" in parts.path:  # a password with a slash: what follows it is shown
             raise _no_url()
-        bare.append(f"{parts.scheme}://{parts.hostname or ''}{f':{port}' if port else ''}{parts.path}")
+        bare.append(shown_url(each.strip()))
     return ",".join(bare)
 
 

@@ -289,6 +289,11 @@ def test_a_registry_that_stays_away_is_an_error_in_time() -> None:
     assert url.removeprefix("http://") in str(failed.value)
 
 
+def test_urls_of_a_registry_as_messages_have_them() -> None:
+    urls = "http://me:hush@[::1]:8081, https://host/path?token=hush"
+    assert module.bare_url(urls) == "http://[::1]:8081,https://host/path"
+
+
 @pytest.mark.parametrize(
     ("wait_s", "given", "expected"), [(60, {}, 10), (3, {}, 3), (0.001, {}, 1), (3, {"timeout": "20"}, 20)]
 )
