@@ -8,8 +8,11 @@ Rules of the file:
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -146,26 +149,18 @@ def test_a_connection_string_that_is_none() -> None:
     assert KEY not in str(caught.value)
 
 
-def test_a_body_that_breaks_off_is_asked_for_once() -> None:
-    """The reader repeats the GET, and counts it. The SDK does so too, up to three times."""
-    import http.server
-    import threading
+@contextlib.contextmanager
+def answered_by(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[AzureFetcher]:
+    """A fetcher whose account is a server on loopback, which answers each GET so."""
 
-    asked: list[str] = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.headers["x-ms-range"])
-            self.send_response(206)
-            self.send_header("Content-Range", "bytes 0-9/100")
-            self.send_header("Content-Length", "10")
-            self.end_headers()
-            self.wfile.write(b"short")
+            answer(self)
 
         def log_message(self, *arguments: object) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:
@@ -178,10 +173,38 @@ def test_a_body_that_breaks_off_is_asked_for_once() -> None:
                     f"AccountKey=a2V5;BlobEndpoint={place};",
                 }
             )
-            with pytest.raises(StorageUnavailable, match="broke off"):
-                fetcher.opened_store().get("a.log", 0, 10)
+            yield fetcher
             fetcher.close()
         finally:
             server.shutdown()
             thread.join()
-    assert asked == ["bytes=0-9"]
+
+
+@pytest.mark.parametrize("end", [10, -1])
+def test_a_body_that_breaks_off_is_asked_for_once(end: int) -> None:
+    """The reader repeats the GET, and counts it. The SDK does so too, up to three times."""
+    asked: list[str] = []
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        asked.append(handler.headers["x-ms-range"])
+        handler.send_response(206)
+        handler.send_header("Content-Range", "bytes 0-9/10")
+        handler.send_header("Content-Length", "10")
+        handler.end_headers()
+        handler.wfile.write(b"short")
+
+    with answered_by(answer) as fetcher, pytest.raises(StorageUnavailable, match="broke off"):
+        fetcher.opened_store().get("a.log", 0, end)
+    assert len(asked) == 1
+
+
+def test_an_empty_blob_is_read_whole() -> None:
+    """The SDK asks for a range first, which an empty blob does not have."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(416 if "x-ms-range" in handler.headers else 200)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    with answered_by(answer) as fetcher:
+        assert bytes(fetcher.opened_store().get("a.index")) == b""
