@@ -5,6 +5,7 @@ Rules of the file:
 - adlfs and azure-identity find the credentials (options, environment, workload or managed identity). The SDK renews
   them.
 - The client is made here, because adlfs gives its own neither timeouts nor a limit of retries.
+- No redirect is followed: the SDK would take the bytes and the listings of any host for the store's.
 """
 
 from __future__ import annotations
@@ -201,6 +202,7 @@ def _client_of(filesystem: Any, timeouts: Timeouts) -> Any:
         "connection_timeout": timeouts.connect_s,
         "read_timeout": timeouts.read_s,
         "retry_total": 0,
+        "permit_redirects": False,
         "max_single_get_size": _MAX_GET_BYTES,
     }
     if filesystem.connection_string is not None:

@@ -208,3 +208,24 @@ def test_an_empty_blob_is_read_whole() -> None:
 
     with answered_by(answer) as fetcher:
         assert bytes(fetcher.opened_store().get("a.index")) == b""
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_no_redirect_is_followed(status: int) -> None:
+    """The bytes and the listings of another host would be taken for the store's."""
+    asked: list[str] = []
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        host, _, port = handler.headers["Host"].partition(":")
+        asked.append(host)
+        handler.send_response(status)
+        handler.send_header("Location", f"http://localhost:{port}{handler.path}")
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    with answered_by(answer) as fetcher:
+        store = fetcher.opened_store()
+        for ask in (lambda: store.get("a.log", 0, 10), lambda: store.get("a.log"), lambda: list(store.list())):
+            with pytest.raises(StorageDenied, match="somewhere else"):
+                ask()
+    assert set(asked) == {"127.0.0.1"}
