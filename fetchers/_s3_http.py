@@ -5,6 +5,7 @@ Rules of the file:
 - aiohttp follows a redirect to any host, and takes off only Authorization. A token of temporary credentials, or
   a key of the customer (SSE-C), would go to that host, and its bytes would be taken for the store's.
 - botocore follows no Location either. It asks for the region of the bucket, and signs another request for its host.
+- A redirect of that question which names no region ends it: aiobotocore would ask again, a hundred times.
 - An aiobotocore that cannot be given a session is left as it is.
 """
 
@@ -15,7 +16,11 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from fetchers._cloud import RefusedError
+
 __all__ = ["client_options"]
+
+_REGION = "x-amz-bucket-region"
 
 
 class _WithoutRedirects:
@@ -42,5 +47,11 @@ def client_options() -> Mapping[str, Any]:
     class DirectSession(followed):  # type: ignore[misc]
         async def _get_session(self, proxy_url: Any) -> Any:
             return _WithoutRedirects(await super()._get_session(proxy_url))
+
+        async def send(self, request: Any) -> Any:
+            answer = await super().send(request)
+            if request.method == "HEAD" and 300 <= answer.status_code < 400 and _REGION not in answer.headers:
+                raise RefusedError(answer.status_code)
+            return answer
 
     return {"http_session_cls": DirectSession}

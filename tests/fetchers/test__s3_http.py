@@ -24,6 +24,7 @@ class Redirecting(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.status = status
         self.asked: list[dict[str, str]] = []
+        self.redirected: list[str] = []
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -38,6 +39,7 @@ class Handler(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(b"evil")
             return
+        self.server.redirected.append(self.command)
         self.send_response(self.server.status)
         self.send_header("Location", f"http://localhost:{self.server.server_port}{self.path}")
         self.send_header("Content-Length", "0")
@@ -75,6 +77,7 @@ def test_no_redirect_is_followed(server: Redirecting) -> None:
         fetcher.opened_store().get("a.log", 0, 4)
     fetcher.close()
     assert server.asked == []
+    assert server.redirected == ["GET", "HEAD"][: 2 if server.status in (301, 302, 307) else 1]  # HEAD for the region
 
 
 def test_a_release_that_takes_no_session_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
