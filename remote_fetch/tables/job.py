@@ -100,7 +100,8 @@ def saved_or_planned(
     saved = staging.plan()
     if saved is None:
         job = planned or spec.plan(held)
-    else:
+        saved = staging.plan()  # another driver may have planned it in that time: of two plans files would mix
+    if saved is not None:
         fingerprint, begun = load_job(saved, spec.reading, staging.staging)
         if fingerprint != spec.fingerprint:
             return fingerprint, begun

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from uuid import uuid4
 
 import pytest
 
 from remote_fetch.errors import ConfigError
+from remote_fetch.session.session import Session
 from remote_fetch.tables.commit import LocalCommit, MovingCommit
 from remote_fetch.tables.staging import Staging
 from remote_fetch.tables.target import Target
@@ -100,6 +102,21 @@ def test_one_commits_while_a_task_of_the_other_fails(tmp_path: Path, monkeypatch
         raise RuntimeError("Job aborted due to stage failure: FileNotFoundError")
 
     first_calls(monkeypatch, Staging, "finish", commit)
+    assert export(topic, where).rows == 20
+
+
+def test_one_saves_its_plan_while_the_other_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both work by the plan that was saved first: the files of two plans have the same names."""
+    topic, where = Topic(tmp_path / "tier").grow(1), directory(tmp_path)
+
+    def begin() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(Staging, "finish", Mock(side_effect=KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                export(topic, where)
+        topic.grow(1)
+
+    first_calls(monkeypatch, Session, "__init__", begin)
     assert export(topic, where).rows == 20
 
 
