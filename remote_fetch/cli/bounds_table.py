@@ -19,7 +19,7 @@ from remote_fetch.cli.options import Once, about, add_common_options, add_json_o
 from remote_fetch.errors import UnknownTopic
 from remote_fetch.observe import Event, Notice
 from remote_fetch.prepare.log_layout import LogLayout, log_layouts
-from remote_fetch.session.session import Session
+from remote_fetch.session.session import IN_PLAIN_PYTHON, Session
 
 __all__ = ["add_parser"]
 
@@ -53,12 +53,11 @@ def _run(arguments: argparse.Namespace) -> int:
     notices: list[str] = []
 
     def hear(event: Event) -> None:
-        if isinstance(event, Notice):
+        if isinstance(event, Notice) and event.text != IN_PLAIN_PYTHON:
             notices.append(event.text)
 
     wanted = partitions_from(arguments)
     with Session.open(config_from(arguments), hear) as session:
-        notices.clear()  # they are about reading records, and none is read here
         found = session.locator.partitions(arguments.topic, wanted)
         chosen = sorted(one for one in found if wanted is None or one.partition in wanted)
         missing = sorted(set(wanted or ()) - {one.partition for one in chosen})
