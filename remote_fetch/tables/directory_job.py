@@ -29,6 +29,8 @@ def run_directory_job(target: Target, url: str, spec: JobSpec) -> TableReport:
     try:
         done = _finished(target, url)
         return _run_and_commit(target, url, spec, began_s) if done is None else _report(done, url, 0, began_s)
+    except ConfigError:
+        raise  # no other driver is the cause of it
     except Exception:
         # Another driver that commits moves or removes the files that this one looks for. Of a task it is Spark's error.
         done = None if target.committed() is None else _finished(target, url)
