@@ -190,15 +190,17 @@ class Cluster:
 
         def ask_once(timeout_s: float) -> T:
             admin = self._admin_client()
+            turn = self._newcomer.turn(admin, timeout_s)
             try:
-                answer = ask(admin, self._newcomer.slice_s(admin, timeout_s))
+                answer = ask(admin, turn.slice_s)
             except KafkaException as error:
-                if is_unanswered(error) and not self._newcomer.is_spared(admin):
+                if is_unanswered(error):
+                    self._newcomer.note_silence(turn)
                     with self._making:
-                        if self._admin is admin:
+                        if turn.is_last and self._admin is admin:
                             self._admin = None  # an AdminClient stays with its broker, even after that has died
                 raise
-            self._newcomer.answers(admin)
+            self._newcomer.note_answer(turn)
             return answer
 
         return ask_in_slices(ask_once, Deadline.after(timeout_s or self._timeout_s))
@@ -321,6 +323,7 @@ class Cluster:
         """Close the clients. Later questions raise Cancelled."""
         with self._making:
             self._is_closed = True
-            consumers, self._consumers, self._admin = self._consumers, {}, None
+            consumers, self._consumers = self._consumers, {}
+            self._admin, self._newcomer = None, Newcomer()
         for consumer in consumers.values():
             consumer.close()

@@ -47,7 +47,7 @@ class ConsumerOffsets:
         self._consumer = consumer
         self._replace = replace
         self._answered = answered
-        self._newcomer = Newcomer()
+        self._newcomers = {isolation: Newcomer() for isolation in IsolationLevel}
 
     def bounds(self, wanted: TopicPartition, isolation: IsolationLevel, deadline: Deadline) -> LogBounds:
         """As `Cluster.log_bounds`. librdkafka gives the smaller offset first: if that may be the end, both are asked.
@@ -93,41 +93,45 @@ class ConsumerOffsets:
         may_pass: Callable[[KafkaException], bool],
         in_one: bool = False,
     ) -> T:
-        """The answer to a question for the leader of a partition. `in_one`: it may take the whole deadline."""
+        """The answer to a question for the leader of a partition. `in_one`: it may take the whole deadline.
+
+        The client is replaced if no answer comes, and if it does not find the leader.
+        """
+        newcomer = self._newcomers[isolation]
 
         def ask_once(timeout_s: float) -> T:
             consumer = self._consumer(isolation)
-            slice_s = self._newcomer.slice_s(consumer, timeout_s)
-            in_slice = deadline if in_one or consumer.assignment() else Deadline.after(slice_s, deadline.clock)
-            return self._of_leader(consumer, topic, ask, in_slice)
+            turn = newcomer.turn(consumer, timeout_s)
+            in_slice = deadline if in_one or consumer.assignment() else Deadline.after(turn.slice_s, deadline.clock)
+            try:
+                answer = ask(consumer, max(in_slice.left_s, LEAST_S))
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code in _NO_ANSWER and not consumer.assignment():  # a slow fetch may delay the answer
+                    newcomer.note_silence(turn)
+                    if turn.is_last:
+                        self._replace(consumer)
+                if code != KafkaError._UNKNOWN_PARTITION:
+                    raise
+            else:
+                newcomer.note_answer(turn)
+                return answer
+            self._look_up_leader(consumer, topic, in_slice)
+            return ask(consumer, max(in_slice.left_s, LEAST_S))
 
         return ask_in_slices(ask_once, deadline, may_pass=may_pass)
 
-    def _of_leader(self, consumer: Consumer, topic: str, ask: Callable[[Consumer, float], T], in_slice: Deadline) -> T:
-        """The answer to a question for the leader of a partition. Raises KafkaException.
+    def _look_up_leader(self, consumer: Consumer, topic: str, in_slice: Deadline) -> None:
+        """Make librdkafka look for the leader of a partition. Raises KafkaException, and replaces the client then.
 
         A broker that shuts down answers that the partition has no leader, or even that there is no broker. librdkafka
-        (2.16) believes the first for fifteen minutes if it does not fetch the partition, and the second for ever. So
-        librdkafka is made to look for the leader. The client is replaced if that fails, or if no answer comes at all.
+        (2.16) believes the first for fifteen minutes if it does not fetch the partition, and the second for ever.
         """
-        try:
-            answer = ask(consumer, max(in_slice.left_s, LEAST_S))
-        except KafkaException as error:
-            code = error.args[0].code()
-            is_silent = code in _NO_ANSWER and not consumer.assignment()  # a slow fetch may delay the answer
-            if is_silent and not self._newcomer.is_spared(consumer):
-                self._replace(consumer)
-            if code != KafkaError._UNKNOWN_PARTITION:
-                raise
-        else:
-            self._newcomer.answers(consumer)
-            return answer
         try:
             consumer.list_topics(topic, timeout=max(min(_LEADER_LOOKUP_S, in_slice.left_s), LEAST_S))
         except KafkaException:
             self._replace(consumer)
             raise
-        return ask(consumer, max(in_slice.left_s, LEAST_S))
 
 
 def _may_be_told_later(error: KafkaException) -> bool:

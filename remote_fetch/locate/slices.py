@@ -13,6 +13,7 @@ Rules of the file:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from confluent_kafka import KafkaException
@@ -49,30 +50,43 @@ def ask_in_slices(
     return retry(ask_once, KafkaException, until=deadline, pause_s=LEAST_S, may_pass=may_pass)
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One question of a client. `slice_s`: how long it waits. `is_last`: the client is replaced after a silence."""
+
+    client: object
+    slice_s: float
+    is_last: bool
+
+
 class Newcomer:
     """Tells a client that is only connecting from one whose broker has died. Thread-safe.
 
     librdkafka (2.16) needs six round trips until the first answer of a new client. Over a line of more than half a
     second each new client would be replaced before it is connected, again and again.
+
+    It knows the last client that has asked. Several threads may ask with it at the same time: the silences of questions
+    that began before the first silence count as one.
     """
 
     def __init__(self) -> None:
-        self._answered: int | None = None
-        self._spared: int | None = None
+        self._client: object = None
+        self._is_answered = self._was_silent = False
 
-    def answers(self, client: object) -> None:
-        """Note that a client was answered."""
-        self._answered = id(client)
+    def turn(self, client: object, timeout_s: float) -> Turn:
+        """The next question of a client. After its first silence, a client that was never answered has half a slice."""
+        if client is not self._client:
+            self._client, self._is_answered, self._was_silent = client, False, False
+        is_spared = self._was_silent and not self._is_answered
+        slice_s = timeout_s / 2 if is_spared and timeout_s <= ONE_ANSWER_S else timeout_s
+        return Turn(client, slice_s, self._was_silent or self._is_answered)
 
-    def is_spared(self, client: object) -> bool:
-        """Whether a client is kept after a silence: the first silence of a client that was never answered."""
-        spared, self._spared = self._spared, None
-        if id(client) in (self._answered, spared):
-            return False
-        self._spared = id(client)
-        return True
+    def note_answer(self, turn: Turn) -> None:
+        """Note that a question was answered."""
+        if turn.client is self._client:
+            self._is_answered = True
 
-    def slice_s(self, client: object, timeout_s: float) -> float:
-        """How long this client may take to answer. A client that was spared gets half a slice more."""
-        is_spared = self._spared == id(client) != self._answered
-        return timeout_s / 2 if is_spared and timeout_s <= ONE_ANSWER_S else timeout_s
+    def note_silence(self, turn: Turn) -> None:
+        """Note that a question was not answered. A client that is replaced then ends with its last reference."""
+        if turn.client is self._client:
+            self._client, self._was_silent = (None if turn.is_last else turn.client), True

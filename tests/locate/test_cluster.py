@@ -8,6 +8,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import weakref
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
@@ -171,6 +172,31 @@ def test_a_client_that_is_only_connecting_is_kept_for_half_a_slice_more(monkeypa
     assert asked_s == pytest.approx([3, 1.5], abs=0.5)
     assert slow.names() == ("a",)
     assert clients == [], "a client that was answered before is replaced at once"
+
+
+def test_silences_of_one_isolation_level_count_beside_answers_of_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each level has a client of its own."""
+    monkeypatch.setattr("remote_fetch.locate.cluster.Consumer", lambda _: Moving())
+    committed = IsolationLevel.READ_COMMITTED
+    busy = Busy(False)
+    cluster = cluster_with(busy, timeout_ms=30_000)
+    cluster._consumers[committed, "reader"] = cast(Any, Moving())
+    cluster.log_bounds(PARTITION, LEVEL)
+    cluster.log_bounds(PARTITION, committed)
+    busy.codes = [KafkaError._TIMED_OUT]
+    assert cluster.log_bounds(PARTITION, LEVEL) == LogBounds(36, 38)
+    assert cast(Any, cluster._consumers[LEVEL, "reader"]) is not busy, "it was answered before"
+
+
+def test_a_closed_cluster_holds_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An AdminClient has no `close`. It ends with its last reference."""
+    found = SimpleNamespace(topics={"a": None})
+    monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", lambda _: Described(found))
+    cluster = Cluster({}, timeout_ms=1_000)
+    cluster.names()
+    ended = weakref.ref(cast(Any, cluster._admin))
+    cluster.close()
+    assert ended() is None
 
 
 @pytest.mark.parametrize(("fetches", "longest_s"), [(False, 3), (True, 30)])

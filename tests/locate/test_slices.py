@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.deadline import Deadline
 from remote_fetch.locate import slices
-from remote_fetch.locate.slices import ask_in_slices
+from remote_fetch.locate.slices import Newcomer, ask_in_slices
 
 
 class Leader:
@@ -87,3 +88,49 @@ def test_a_refusal_is_an_answer() -> None:
 
 def test_the_caller_may_let_other_errors_pass() -> None:
     assert asked(Leader(4, KafkaError.OFFSET_NOT_AVAILABLE), may_pass=lambda _: True) == "the end"
+
+
+def test_threads_wait_for_the_same_new_client() -> None:
+    """Else the second silence, a moment after the first one, would replace the client before it is connected."""
+    newcomer, client = Newcomer(), object()
+    first, second = newcomer.turn(client, 3), newcomer.turn(client, 3)
+    newcomer.note_silence(first)
+    newcomer.note_silence(second)
+    assert (first.is_last, second.is_last) == (False, False)
+    third = newcomer.turn(client, 3)
+    assert (third.slice_s, third.is_last) == (1.5, True)
+    assert newcomer.turn(client, 15).slice_s == 15
+
+
+def test_a_client_that_was_answered_is_replaced_after_its_first_silence() -> None:
+    newcomer, client = Newcomer(), object()
+    slow, quick = newcomer.turn(client, 3), newcomer.turn(client, 3)
+    newcomer.note_silence(slow)
+    newcomer.note_answer(quick)
+    assert (newcomer.turn(client, 3).slice_s, newcomer.turn(client, 3).is_last) == (3, True)
+
+
+def test_a_new_client_at_the_place_of_an_old_one_is_a_new_client() -> None:
+    """CPython gives a new object the `id` of one that has just ended, so the next AdminClient often has it."""
+    newcomer = Newcomer()
+    newcomer.note_answer(newcomer.turn(object(), 3))
+    assert not newcomer.turn(object(), 3).is_last
+
+
+def test_a_client_that_is_replaced_is_let_go() -> None:
+    """It has threads and sockets, and ends with its last reference."""
+    newcomer, client = Newcomer(), Leader(0)
+    ended = weakref.ref(client)
+    newcomer.note_answer(newcomer.turn(client, 3))
+    newcomer.note_silence(newcomer.turn(client, 3))
+    del client
+    assert ended() is None
+
+
+def test_an_answer_to_an_old_client_is_none_to_the_new_one() -> None:
+    newcomer = Newcomer()
+    old = newcomer.turn(object(), 3)
+    new = newcomer.turn(object(), 3)
+    newcomer.note_answer(old)
+    newcomer.note_silence(old)
+    assert not newcomer.turn(new.client, 3).is_last
