@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -26,7 +27,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from remote_fetch.broker_errors import is_unanswered
 from remote_fetch.deadline import Deadline
-from remote_fetch.errors import Cancelled
+from remote_fetch.errors import BrokerUnavailable, Cancelled
 from remote_fetch.locate.admin_offsets import AdminOffsets
 from remote_fetch.locate.answers import raw_uuid, settings_of
 from remote_fetch.locate.clients import NO_LONG_POLL, PROBE, Consumer, admin_properties, consumer_properties
@@ -66,6 +67,8 @@ class Cluster:
         self._properties = dict(properties)
         self._is_unchecked = checks
         self._checking = threading.Lock()
+        self._no_contact: BrokerUnavailable | None = None
+        self._no_contact_s = 0.0
         self._timeout_s = timeout_ms / 1000
         self._admin: AdminClient | None = None
         self._newcomer = Newcomer()
@@ -267,15 +270,24 @@ class Cluster:
         return end_offset <= (log.end_offset or 0) and self._prober.holds(partition, leader_epoch, end_offset)
 
     def _check(self) -> None:
-        """Make the first contact, if it has not been made."""
+        """Make the first contact, if it has not been made. Threads that wait for it share its error."""
         if not self._is_unchecked:
             return
+        asked_s = time.monotonic()
         with self._checking:
-            if self._is_unchecked:
+            if not self._is_unchecked:
+                return
+            if self._no_contact is not None and self._no_contact_s >= asked_s:
+                # Else each thread would wait for the same error in turn, the last of n threads n times as long.
+                raise copy(self._no_contact)
+            try:
                 client = first_contact(admin_properties(self.properties), lambda: self._is_closed)
-                with self._making:
-                    self._check_open()
-                    self._admin, self._is_unchecked = client, False
+            except BrokerUnavailable as error:
+                self._no_contact, self._no_contact_s = copy(error), time.monotonic()  # without frames and their clients
+                raise
+            with self._making:
+                self._check_open()
+                self._admin, self._is_unchecked = client, False
 
     def _admin_client(self) -> AdminClient:
         self._check()

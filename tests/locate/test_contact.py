@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import socket
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -51,6 +53,45 @@ def test_a_closed_session_does_not_wait() -> None:
     cluster.close()
     with pytest.raises(Cancelled):
         cluster.names()
+
+
+def test_threads_share_the_error_of_a_first_contact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each would wait in turn: consumers of one metadata topic for 30 s, 60 s, 90 s and so on."""
+    waiting = threading.Semaphore(0)
+    contacts: list[str] = []
+
+    class Checking:
+        """A lock that tells how many threads have come to it."""
+
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            waiting.release()
+            self.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.lock.release()
+
+    def nobody(*_: object) -> None:
+        contacts.append(threading.current_thread().name)
+        for _thread in range(3 if len(contacts) == 1 else 0):
+            assert waiting.acquire(timeout=30)
+        raise BrokerUnavailable(f"contact {len(contacts)}", hint="Check")
+
+    monkeypatch.setattr("remote_fetch.locate.cluster.first_contact", nobody)
+    cluster = Cluster({}, timeout_ms=1000, checks=True)
+    monkeypatch.setattr(cluster, "_checking", Checking())
+
+    def error() -> tuple[str, str | None]:
+        with pytest.raises(BrokerUnavailable) as raised:
+            cluster.names()
+        return raised.value.message, raised.value.hint
+
+    with ThreadPoolExecutor(3) as threads:
+        asked = [threads.submit(error) for _ in range(3)]
+        assert [each.result() for each in asked] == [("contact 1", "Check")] * 3
+    assert error() == ("contact 2", "Check"), "a later question makes a contact of its own"
 
 
 class Answering:
