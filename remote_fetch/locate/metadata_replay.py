@@ -120,6 +120,10 @@ class MetadataTopic:
         """The reports of the cache so far."""
         return () if self._cache is None else self._cache.remarks
 
+    def is_on(self, cluster: Cluster) -> bool:
+        """Whether the topic is read through this client of a cluster."""
+        return self._cluster is cluster
+
     def timeline(self, partition: TopicIdPartition) -> Timeline:
         """The readable segments of a partition, by the records read so far."""
         with self._reading:
@@ -127,7 +131,10 @@ class MetadataTopic:
             return known.builder.build(partition)
 
     def read_for(self, partitions: Iterable[TopicIdPartition]) -> None:
-        """Read the records of these partitions to the current end. Raises Unlocatable and KafkaException."""
+        """Read the records of these partitions to the current end.
+
+        Raises Unlocatable, KafkaException, and the errors of the cluster's first contact.
+        """
         count = self._partition_count()
         wanted: dict[Uuid, set[int]] = {}
         for partition in partitions:

@@ -62,12 +62,15 @@ class MetadataTopicLocator(ExactEnds):
         """All partitions of an existing topic (NAME or NAME:ID), tiered or not. `numbers` is ignored.
 
         Raises UnknownTopic if the topic does not exist or has another id, and KafkaException if the broker refuses.
-        For all topics (None), raises Unlocatable if the metadata topic cannot be read.
+        For all topics (None), raises Unlocatable if the metadata topic cannot be read. If no broker of the topics'
+        cluster answers, and the metadata topic is there, that is BrokerUnavailable.
         """
         if topic is None:
             try:
                 return sorted_partitions(self._known().read_all())
-            except KafkaException as error:
+            except (BrokerUnavailable, KafkaException) as error:
+                if isinstance(error, BrokerUnavailable) and self._known().is_on(self._cluster):
+                    raise
                 raise unlocatable(error, self._known().name) from None
         found = described_partitions(self._cluster, topic)
         self._read_for(found)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from remote_fetch.config import Config
-from remote_fetch.errors import Cancelled, ConfigError, LogTruncated, RemoteFetchError
+from remote_fetch.errors import BrokerUnavailable, Cancelled, ConfigError, LogTruncated, RemoteFetchError, Unlocatable
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.listing import ListingLocator
 from remote_fetch.locate.locator import KnownTimelines
@@ -222,10 +222,19 @@ def test_brokers_of_the_metadata_topic_that_are_away_are_named(
     heard: list[Event] = []
     with Session.open(config, heard.append, shared=is_shared) as session:
         assert session.locator.refresh(partition).segments == ()
+        with pytest.raises(Unlocatable, match=r"metadata cannot be read: no broker answers at .*invalid:1: "):
+            session.locator.partitions(None)
     (said,) = (event.text for event in heard if isinstance(event, Notice) and "__remote_log_metadata" in event.text)
     assert "no broker answers at bootstrap.servers=nowhere.invalid:1: " in said
     assert "Failed to resolve 'nowhere.invalid:1'" in said
     assert capfd.readouterr() == ("", "")
+
+
+def test_brokers_that_are_away_are_an_error_of_their_own(tmp_path: Path) -> None:
+    """They keep the metadata topic too, but it is not what is wrong."""
+    away = {"bootstrap.servers": "127.0.0.1:1", "socket.connection.setup.timeout.ms": "1000"}
+    with Session.open({"remote.storage.url": str(tmp_path), **away}) as session, pytest.raises(BrokerUnavailable):
+        session.locator.partitions(None)
 
 
 def test_readers_share_only_one_metadata_topic_and_one_place_to_save_it(tmp_path: Path) -> None:
