@@ -53,6 +53,12 @@ def test_a_fetcher_that_cannot_list() -> None:
     assert raised.value.key == "remote.locator"
 
 
+def test_keys_for_tokens_are_checked_also_if_the_locator_gets_none(tmp_path: Path) -> None:
+    config = {"remote.storage.url": str(tmp_path), "bootstrap.servers": "127.0.0.1:1"}
+    with pytest.raises(ConfigError, match=r"sasl\.oauthbearer\.tokn"):
+        Session.open({**config, "sasl.oauthbearer.tokn.endpoint.url": "https://x"})
+
+
 def test_a_snapshot_without_a_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"needs remote\.locator\.snapshot\.file"):
         Session(Config.parse({"remote.locator": "snapshot"}), Bucket())
