@@ -123,7 +123,7 @@ class LocationChannel:
     def _call(self, partition: TopicIdPartition, request: Any) -> Any:
         """The response to a request of the leader. Raises LocationsUnsupported and Unlocatable."""
         if time.monotonic() < self._rest_until_s:
-            raise self._unanswered(partition)
+            raise _unanswered(partition, self._failure)
         connection = self._connected()
         try:
             return connection.send(partition, request, self._messages).result(self._timeout_ms / 1000)
@@ -131,31 +131,28 @@ class LocationChannel:
             raise
         except TimeoutError:
             # It is closed after the call, which ends later: names are resolved without a deadline.
-            self._rest(connection, f"no answer within {self._timeout_ms} ms")
-            raise self._unanswered(partition) from None
+            raise self._rest(connection, partition, f"no answer within {self._timeout_ms} ms") from None
         except Exception as error:  # the client may raise any class
-            self._rest(connection, str(error) or type(error).__name__)
-            raise self._unanswered(partition) from error
+            raise self._rest(connection, partition, str(error) or type(error).__name__) from error
 
-    def _rest(self, connection: _NetConnection, why: str) -> None:
+    def _rest(self, connection: _NetConnection, partition: TopicIdPartition, why: str) -> Unlocatable:
+        """Close a connection, and call no broker for a while if it is the current one. Return the error to raise."""
         connection.close()
         with self._changing:
-            self._failure = why
             if self._connection is connection:  # else it is one from before `reconnect`
-                self._connection, self._rest_until_s = None, time.monotonic() + _REST_S
-
-    def _unanswered(self, partition: TopicIdPartition) -> Unlocatable:
-        return Unlocatable(
-            f"the brokers do not answer where offsets lie in the tier: {self._failure}",
-            topic=partition.topic,
-            partition=partition.partition,
-        )
+                self._connection, self._rest_until_s, self._failure = None, time.monotonic() + _REST_S, why
+        return _unanswered(partition, why)
 
     def _settings(self) -> dict[str, Any]:
         try:
             return map_properties(self._properties(), self._kafka.net.sasl.oauth.AbstractTokenProvider).usable()
         except ConfigError as error:
             raise ConfigError(f"remote.locator=broker: {error.message}", key=error.key, hint=error.hint) from error
+
+
+def _unanswered(partition: TopicIdPartition, why: str) -> Unlocatable:
+    text = f"the brokers do not answer where offsets lie in the tier: {why}"
+    return Unlocatable(text, topic=partition.topic, partition=partition.partition)
 
 
 class _NetConnection(Connection):

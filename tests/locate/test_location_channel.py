@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 import sys
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -89,6 +89,41 @@ def test_a_question_under_way_with_old_credentials_does_not_hold_up_new_ones() -
             ask(asked)
         assert time.monotonic() - began_s > 0.1
         asked.close()
+
+
+class Failing:
+    """A connection whose questions fail, after `before` has run."""
+
+    def __init__(self, why: str, before: Callable[[], None] = lambda: None) -> None:
+        self.why = why
+        self.before = before
+
+    def send(self, *_: object) -> Future[object]:
+        self.before()
+        failed: Future[object] = Future()
+        failed.set_exception(OSError(self.why))
+        return failed
+
+    def close(self) -> Future[None]:
+        closed: Future[None] = Future()
+        closed.set_result(None)
+        return closed
+
+
+def test_each_question_tells_the_failure_of_its_own_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = channel(bootstrap_servers="127.0.0.1:1")
+
+    def fail_with_another() -> None:
+        asked.reconnect()
+        monkeypatch.setattr(asked, "_connection", Failing("refused"))
+        with pytest.raises(Unlocatable, match="refused"):
+            ask(asked)
+
+    monkeypatch.setattr(asked, "_connection", Failing("closed", fail_with_another))
+    with pytest.raises(Unlocatable, match="closed"):
+        ask(asked)
+    with pytest.raises(Unlocatable, match="refused"):  # the reason for which none is asked now
+        ask(asked)
 
 
 def test_a_closed_channel_asks_nothing() -> None:
