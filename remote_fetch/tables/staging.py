@@ -76,7 +76,10 @@ class Staging:
 
     def _loaded(self, name: str, text: bytes) -> TaskRecord:
         try:
-            return TaskRecord.load(text)
+            record = TaskRecord.load(text)
+            if posixpath.basename(name) != posixpath.basename(self._record_path(record.task)):
+                raise CorruptSegment(f"the record of task {record.task} in the place of another")
+            return record
         except CorruptSegment as error:
             raise error.at(object_name=name, hint="To go on, remove it: its task is then run again") from None
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
+from remote_fetch.tables.job_records import with_checksum
 from tests.tables.tables import FORMATS, Topic, export, held, same, target
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -105,3 +107,17 @@ def test_a_digit_of_a_record(tmp_path: Path) -> None:
     path.unlink()
     assert export(topic, where).rows == 40
     assert same(held(where), topic.rows())
+
+
+def test_a_record_of_another_task(tmp_path: Path) -> None:
+    """A record of an older release has no checksum, and a whole one may be in a wrong place."""
+    topic, where = begun(tmp_path, "delta")
+    path = found(tmp_path, "00000.json")
+    saved = json.loads(path.read_text())
+    del saved["checksum"]
+    for text in (json.dumps({**saved, "task": 1}), with_checksum({**saved, "task": 1})):
+        path.write_text(text)
+        with pytest.raises(CorruptSegment, match=r"task 1 in the place of another .*00000\.json\]\. To go on"):
+            export(topic, where)
+    path.write_text(json.dumps(saved))
+    assert export(topic, where).rows == 40
