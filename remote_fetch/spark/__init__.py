@@ -116,6 +116,8 @@ def plan(options: Mapping[str, Any]) -> JobPlan:
         RemoteFetchError: any error that the read would raise before its first record.
     """
     from remote_fetch.spark.options import parse_options  # noqa: PLC0415 - nothing is loaded before it is used
+    from remote_fetch.spark.patience import ask_once  # noqa: PLC0415 - as above
     from remote_fetch.spark.planning import plan_batch  # noqa: PLC0415 - as above
 
-    return plan_batch(parse_options(options))
+    source = parse_options(options)
+    return ask_once(lambda: plan_batch(source))

@@ -11,11 +11,21 @@ from remote_fetch.broker_errors import broker_says, is_unanswered
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import BrokerUnavailable
 
-__all__ = ["ask_patiently"]
+__all__ = ["ask_once", "ask_patiently"]
 
 T = TypeVar("T")
 
 _PAUSE_S = 0.2
+
+
+def ask_once(ask: Callable[[], T]) -> T:
+    """The answer to a question. Raises BrokerUnavailable if no broker answers."""
+    try:
+        return ask()
+    except KafkaException as error:
+        if not is_unanswered(error):
+            raise
+        raise BrokerUnavailable(broker_says(error)) from error
 
 
 def ask_patiently(ask: Callable[[], T], say: Callable[[str], object], *, away_s: float) -> T:
@@ -26,14 +36,6 @@ def ask_patiently(ask: Callable[[], T], say: Callable[[str], object], *, away_s:
     """
     is_said = False
 
-    def ask_once() -> T:
-        try:
-            return ask()
-        except KafkaException as error:
-            if not is_unanswered(error):
-                raise
-            raise BrokerUnavailable(broker_says(error)) from error
-
     def may_pass(error: BrokerUnavailable) -> bool:
         nonlocal is_said
         if not error.is_refusal and not is_said:
@@ -41,4 +43,6 @@ def ask_patiently(ask: Callable[[], T], say: Callable[[str], object], *, away_s:
             say(f"{error.message}; still asking")
         return not error.is_refusal
 
-    return retry(ask_once, BrokerUnavailable, until=Deadline.after(away_s), pause_s=_PAUSE_S, may_pass=may_pass)
+    return retry(
+        lambda: ask_once(ask), BrokerUnavailable, until=Deadline.after(away_s), pause_s=_PAUSE_S, may_pass=may_pass
+    )

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.errors import BrokerUnavailable
-from remote_fetch.spark import batch, patience, planning
+from remote_fetch.spark import batch, patience, plan, planning
 from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.patience import ask_patiently
 
@@ -61,3 +61,11 @@ def test_the_driver_of_a_batch(monkeypatch: pytest.MonkeyPatch, caplog: pytest.L
     plan.side_effect = TIMED_OUT
     with pytest.raises(BrokerUnavailable):
         batch.BatchReader(options, ()).partitions()
+
+
+def test_a_plan_alone_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = Mock(side_effect=TIMED_OUT)
+    monkeypatch.setattr(planning, "plan_batch", ask)
+    with pytest.raises(BrokerUnavailable, match="no answer from the brokers: Local: Timed out"):
+        plan({"subscribe": "t", "kafka.bootstrap.servers": "b:1"})
+    assert ask.call_count == 1
