@@ -73,13 +73,13 @@ def test_threads_share_the_error_of_a_first_contact(monkeypatch: pytest.MonkeyPa
         def __exit__(self, *_: object) -> None:
             self.lock.release()
 
-    def nobody(*_: object) -> None:
+    def no_contact(*_: object) -> None:
         contacts.append(threading.current_thread().name)
         for _thread in range(3 if len(contacts) == 1 else 0):
             assert waiting.acquire(timeout=30)
         raise BrokerUnavailable(f"contact {len(contacts)}", hint="Check")
 
-    monkeypatch.setattr("remote_fetch.locate.cluster.first_contact", nobody)
+    monkeypatch.setattr("remote_fetch.locate.cluster.first_contact", no_contact)
     cluster = Cluster({}, timeout_ms=1000, checks=True)
     monkeypatch.setattr(cluster, "_checking", Checking())
 

@@ -415,6 +415,18 @@ def test_a_topic_that_is_deleted_while_it_is_looked_at(
         caplog.clear()
 
 
+def open_after(patch: pytest.MonkeyPatch, error: Exception, times: int) -> None:
+    """Let a partition be opened only after so many errors."""
+    opened, errors = Planner.open, [error] * times
+
+    def open_or_fail(*given: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return opened(*given)
+
+    patch.setattr(Planner, "open", open_or_fail)
+
+
 @pytest.mark.parametrize("fails", ["true", "false"])
 def test_brokers_that_disagree_about_a_topic(
     bucket: dict[str, str], driver: Make, monkeypatch: pytest.MonkeyPatch, fails: str
@@ -423,16 +435,9 @@ def test_brokers_that_disagree_about_a_topic(
     refused = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
     stream = driver(bucket, failOnDataLoss=fails)
     at, end = stream.initial(), {AT: 60}
-    tasks, opened = stream.tasks(at, end), Planner.open
-    refusals = [refused] * 3
-
-    def opened_later(*given: Any) -> Any:
-        if refusals:
-            raise refusals.pop()
-        return opened(*given)
-
+    tasks = stream.tasks(at, end)
     monkeypatch.setattr(stream_driver, "_PAUSE_S", 0.0)
-    monkeypatch.setattr(Planner, "open", opened_later)
+    open_after(monkeypatch, refused, 3)
     assert stream.tasks(at, end) == tasks
     monkeypatch.setattr(stream_driver, "_AGREE_S", 0.0)
     monkeypatch.setattr(Planner, "open", Mock(side_effect=refused))
@@ -450,15 +455,9 @@ def test_brokers_that_are_away(
     away, refused = (KafkaException(KafkaError(code)) for code in (KafkaError._TIMED_OUT, _REFUSED))
     stream = driver(bucket)
     at, end = stream.initial(), {AT: 60}
-    tasks, opened, missed = stream.tasks(at, end), Planner.open, [away] * 3
-
-    def opened_later(*given: Any) -> Any:
-        if missed:
-            raise missed.pop()
-        return opened(*given)
-
+    tasks = stream.tasks(at, end)
     monkeypatch.setattr(patience, "_PAUSE_S", 0.0)
-    monkeypatch.setattr(Planner, "open", opened_later)
+    open_after(monkeypatch, away, 3)
     assert stream.tasks(at, end) == tasks
     assert caplog.text.count("no answer from the brokers: Local: Timed out. Check") == 1
     monkeypatch.setattr(Planner, "open", Mock(side_effect=refused))

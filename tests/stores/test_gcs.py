@@ -12,8 +12,10 @@ import datetime
 import gc
 import json
 import ssl
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from fetchers.gcs import GcsFetcher
 from remote_fetch.errors import ConfigError, SegmentNotFound, StorageDenied
 from remote_fetch.testing.contract import contract_segments
 from tests.stores.range_server import RangeServer
+from tests.stores.servers import configs_of
 
 SEGMENT = contract_segments()[0]
 PLACE = SEGMENT.metadata.topic_id_partition
@@ -180,6 +183,35 @@ def test_a_service_account_comes_as_json(monkeypatch: pytest.MonkeyPatch) -> Non
     assert seen == [account]
 
 
+@contextmanager
+def answered(answer: Callable[[str], tuple[int, bytes]], url: str) -> Iterator[GcsFetcher]:
+    """A fetcher over a server that answers each path with a status and a body."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body = answer(self.path)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            fetcher = GcsFetcher()
+            options = {"token": "anon", "endpoint_url": f"http://127.0.0.1:{server.server_port}"}
+            fetcher.configure(configs_of(url, options))
+            yield fetcher
+            fetcher.close()
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [(b"The specified bucket does not exist.", StorageDenied), (b"No such object: tier/x", SegmentNotFound)],
@@ -187,78 +219,28 @@ def test_a_service_account_comes_as_json(monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_a_404_says_what_is_missing(text: bytes, error: type[Exception]) -> None:
     """An index in a bucket that is not there is not absent."""
-    import http.server
-    import threading
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            is_empty_listing = "prefix=" in self.path and text.startswith(b"No such object")
-            body = b'{"kind": "storage#objects"}' if is_empty_listing else text
-            self.send_response(200 if is_empty_listing else 404)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(path: str) -> tuple[int, bytes]:
+        is_empty_listing = "prefix=" in path and text.startswith(b"No such object")
+        return (200, b'{"kind": "storage#objects"}') if is_empty_listing else (404, text)
 
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            fetcher = GcsFetcher()
-            fetcher.configure(
-                {
-                    "remote.storage.url": "gs://tier/kafka-tiered-storage",
-                    "remote.storage.options.token": "anon",
-                    "remote.storage.options.endpoint_url": f"http://127.0.0.1:{server.server_port}",
-                }
-            )
-            with pytest.raises(error) as caught:
-                fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)
-            assert getattr(caught.value, "is_absent", True)
-            fetcher.close()
-        finally:
-            server.shutdown()
-            thread.join()
+    with answered(answer, "gs://tier/kafka-tiered-storage") as fetcher:
+        with pytest.raises(error) as caught:
+            fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)
+        assert getattr(caught.value, "is_absent", True)
 
 
 def test_a_listing_goes_on_after_credentials_were_looked_up_twice() -> None:
     """The second look-up closes the connections of the store from which the listing came."""
-    import http.server
-    import threading
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            page = "2" if "pageToken" in self.path else "1"
-            found = {"kind": "storage#objects", "items": [{"name": f"tier/{page}", "size": "1"}]}
-            body = json.dumps(found if page == "2" else {**found, "nextPageToken": "2"}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(path: str) -> tuple[int, bytes]:
+        page = "2" if "pageToken" in path else "1"
+        found = {"kind": "storage#objects", "items": [{"name": f"tier/{page}", "size": "1"}]}
+        return 200, json.dumps(found if page == "2" else {**found, "nextPageToken": "2"}).encode()
 
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            fetcher = GcsFetcher()
-            fetcher.configure(
-                {
-                    "remote.storage.url": "gs://tier/tier",
-                    "remote.storage.options.token": "anon",
-                    "remote.storage.options.endpoint_url": f"http://127.0.0.1:{server.server_port}",
-                }
-            )
-            listing = iter(fetcher.list_objects())
-            assert next(listing).name == "1"
-            fetcher.refresh_credentials()
-            fetcher.refresh_credentials()
-            assert [found.name for found in listing] == ["2"]
-            fetcher.close()
-        finally:
-            server.shutdown()
-            thread.join()
+    with answered(answer, "gs://tier/tier") as fetcher:
+        listing = iter(fetcher.list_objects())
+        assert next(listing).name == "1"
+        fetcher.refresh_credentials()
+        fetcher.refresh_credentials()
+        assert [found.name for found in listing] == ["2"]
