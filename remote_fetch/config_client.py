@@ -46,7 +46,7 @@ def with_own(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any
     """
     both = {**shared, **own}
     mechanism = str([None, *(both[name] for name in both if name in _MECHANISMS)][-1])
-    is_sasl = str(both.get("security.protocol")).strip().lower().startswith("sasl")
+    is_sasl = word_of(both, "security.protocol", "").startswith("sasl")
     if is_sasl and mechanism.strip().upper() == "OAUTHBEARER":
         return both
     return {name: value for name, value in both.items() if name in own or not name.startswith(_FOR_TOKENS)}
