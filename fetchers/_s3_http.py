@@ -6,12 +6,11 @@ Rules of the file:
   a key of the customer (SSE-C), would go to that host, and its bytes would be taken for the store's.
 - botocore follows no Location either. It asks for the region of the bucket, and signs another request for its host.
 - A redirect of that question which names no region ends it: aiobotocore would ask again, a hundred times.
-- An aiobotocore that cannot be given a session is left as it is.
+- The extra `s3` wants aiobotocore 2.12.2: an earlier release cannot be given a session.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -37,12 +36,9 @@ class _WithoutRedirects:
 @cache
 def client_options() -> Mapping[str, Any]:
     """The arguments of the client's configuration (`AioConfig`) by which no redirect is followed."""
-    from aiobotocore.config import AioConfig  # noqa: PLC0415 - the extra brings it
-    from aiobotocore.httpsession import AIOHTTPSession  # noqa: PLC0415 - as above
+    from aiobotocore.httpsession import AIOHTTPSession  # noqa: PLC0415 - the extra brings it
 
     followed: Any = AIOHTTPSession
-    if "http_session_cls" not in inspect.signature(AioConfig).parameters:
-        return {}
 
     class DirectSession(followed):  # type: ignore[misc]
         async def _get_session(self, proxy_url: Any) -> Any:

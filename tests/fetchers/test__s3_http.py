@@ -7,10 +7,8 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import aiobotocore.config
 import pytest
 
-from fetchers import _s3_http
 from fetchers.s3 import S3Fetcher
 from remote_fetch.errors import StorageDenied
 
@@ -78,11 +76,3 @@ def test_no_redirect_is_followed(server: Redirecting) -> None:
     fetcher.close()
     assert server.asked == []
     assert server.redirected == ["GET", "HEAD"][: 2 if server.status in (301, 302, 307) else 1]  # HEAD for the region
-
-
-def test_a_release_that_takes_no_session_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Old:
-        def __init__(self, connector_args: object = None, **kwargs: object) -> None: ...
-
-    monkeypatch.setattr(aiobotocore.config, "AioConfig", Old)
-    assert _s3_http.client_options.__wrapped__() == {}
