@@ -22,7 +22,6 @@ from fsspec.asyn import sync
 from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, receive, size_of_range
 from fetchers._options import OPTIONS, Timeouts, check_endpoint, check_objects, with_defaults
 from fetchers._ranges import range_of
-from fetchers._s3_http import client_options
 from remote_fetch.errors import ConfigError, StorageDenied, StorageUnavailable
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
@@ -195,12 +194,14 @@ class S3Fetcher(CloudFetcher):
 
     def options(self, given: Mapping[str, Any], timeouts: Timeouts) -> Mapping[str, Any]:
         """As `ComposedFetcher.options`."""
+        from remote_fetch.s3_http import DirectSession  # noqa: PLC0415 - the extra brings what it loads
+
         config = {
             "connect_timeout": timeouts.connect_s,
             "read_timeout": timeouts.read_s,
             "retries": {"mode": "standard", "total_max_attempts": 1},
             "max_pool_connections": _CONNECTIONS,
-            **client_options(),
+            "http_session_cls": DirectSession,
         }
         check_objects(given, ("client_kwargs", "config_kwargs"))
         check_endpoint(given)

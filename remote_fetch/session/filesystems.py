@@ -1,4 +1,11 @@
-"""Opens fsspec's filesystems for places that are written to: the target of a backfill, the cache of timelines."""
+"""Opens fsspec's filesystems for places that are written to: the target of a backfill, the cache of timelines.
+
+Rules of the file:
+
+- No listing is kept: other processes write too.
+- A redirect of an endpoint of S3 is not followed: any host could get what is written.
+- The filesystem's class and options are fsspec's. No SDK is loaded before a URL names it.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +43,7 @@ def open_filesystem(url: str, options: Mapping[str, Any], *, key: str) -> tuple[
             # JSON API is served, each of these calls takes a minute.
             plain = import_module("gcsfs.core").GCSFileSystem
             return plain(**options), strip_protocol(url)
-        return url_to_fs(url, **options)  # type: ignore[no-any-return]
+        return url_to_fs(url, **_of_s3(options) if _is_s3fs(scheme) else options)  # type: ignore[no-any-return]
     except ImportError as error:
         extra = _EXTRAS.get(scheme)
         if extra is None:
@@ -48,6 +55,21 @@ def open_filesystem(url: str, options: Mapping[str, Any], *, key: str) -> tuple[
         raise failure_of(error, f"{scheme}://...") or ConfigError(
             f"{key}={scheme}://...: no filesystem can be made of these options ({type(error).__name__})", key=key
         ) from error
+
+
+def _is_s3fs(scheme: str) -> bool:
+    """Whether s3fs opens the URLs of a scheme: another library may have registered itself for them."""
+    from fsspec import get_filesystem_class  # noqa: PLC0415 - as above
+
+    return _EXTRAS.get(scheme) == "s3" and get_filesystem_class(scheme).__module__.startswith("s3fs.")
+
+
+def _of_s3(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options of s3fs with a session that follows no redirect: what is written could go to any host."""
+    from remote_fetch.s3_http import DirectSession  # noqa: PLC0415 - as above
+
+    given = options.get("config_kwargs") or {}
+    return {**options, "config_kwargs": {"http_session_cls": DirectSession, **given}}
 
 
 def is_object_store(filesystem: Any) -> bool:

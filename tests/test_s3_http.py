@@ -1,16 +1,21 @@
-"""The S3 client and redirects: what the host sees to which an endpoint redirects."""
+"""Clients of S3 and redirects: what the host sees to which an endpoint redirects."""
 
 from __future__ import annotations
 
 import json
+import pickle
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from fetchers.s3 import S3Fetcher
 from remote_fetch.errors import StorageDenied
+from remote_fetch.session.filesystems import open_filesystem
+from remote_fetch.tables.target_filesystem import of_target
 
 OPTIONS = "remote.storage.options."
 
@@ -27,8 +32,10 @@ class Redirecting(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     server: Redirecting
+    protocol_version = "HTTP/1.1"  # a PUT waits for the interim answer of this version
 
     def do_GET(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self.headers["Host"].startswith("localhost"):
             self.server.asked.append(dict(self.headers))
             self.send_response(206)
@@ -43,7 +50,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    do_HEAD = do_GET
+    do_HEAD = do_PUT = do_GET
 
     def log_message(self, *args: object) -> None: ...
 
@@ -76,3 +83,34 @@ def test_no_redirect_is_followed(server: Redirecting) -> None:
     fetcher.close()
     assert server.asked == []
     assert server.redirected == ["GET", "HEAD"][: 2 if server.status in (301, 302, 307) else 1]  # HEAD for the region
+
+
+def test_nothing_is_written_to_the_host_of_a_redirect(server: Redirecting) -> None:
+    """It would have the records of an export, and the export would be taken for done. Also in another process."""
+    filesystem, path = open_filesystem(
+        "s3://bucket/prefix",
+        {
+            "endpoint_url": f"http://127.0.0.1:{server.server_port}",
+            "key": "AKID",
+            "secret": "secret",
+            "token": "token",
+            "client_kwargs": {"region_name": "eu-west-1"},
+            "config_kwargs": {"retries": {"mode": "standard", "total_max_attempts": 1}},
+        },
+        key="to",
+    )
+    target = pickle.loads(pickle.dumps(of_target(filesystem)))
+    with pytest.raises(StorageDenied, match="somewhere else"):
+        target.pipe_file(f"{path}/a.parquet", b"rows")
+    assert server.asked == []
+    assert server.redirected == ["PUT", "HEAD"][: 2 if server.status in (301, 302, 307) else 1]  # HEAD for the region
+
+
+def test_another_library_for_the_scheme_keeps_its_own_options() -> None:
+    own = fsspec.get_filesystem_class("s3")
+    fsspec.register_implementation("s3", MemoryFileSystem, clobber=True)
+    try:
+        filesystem, _ = open_filesystem("s3://bucket/prefix", {"theirs": 1}, key="to")
+    finally:
+        fsspec.register_implementation("s3", own, clobber=True)
+    assert filesystem.storage_options == {"use_listings_cache": False, "theirs": 1}
