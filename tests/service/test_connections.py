@@ -112,6 +112,50 @@ def test_an_answer_that_is_not_read_is_dropped() -> None:
             assert 0 < received < 300_000
 
 
+def test_an_answer_that_is_not_read_is_dropped_under_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Before uvicorn closes an idle connection, and if the answer was the last one of its connection."""
+    files = make_certificates(tmp_path / "tls")
+    client = ssl.create_default_context(cafile=files.authority)
+    secured = TlsFiles(str(files.certificate), str(files.key))
+    for request_bytes in (request(), request().replace(b"Host: x", b"Host: x\r\nConnection: close")):
+        with serving(drain_timeout_s=0.5, keep_alive_s=60, tls=secured) as address:
+            slow = socket.socket()
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 10)
+            with slow:
+                slow.connect(address)
+                with client.wrap_socket(slow, server_hostname="localhost") as connection:
+                    connection.sendall(request_bytes)
+                    time.sleep(1.5)
+                    connection.settimeout(WAIT_S)
+                    received = 0
+                    try:
+                        while piece := connection.recv(1 << 16):
+                            received += len(piece)
+                    except (ConnectionError, ssl.SSLError):
+                        pass
+                    assert 0 < received < 300_000
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_a_closed_connection_is_still_bounded_at_the_end_of_the_service(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A reader has not taken its last answer when the service ends, and a second close would take its bound away."""
+    files = make_certificates(tmp_path / "tls")
+    client = ssl.create_default_context(cafile=files.authority)
+    slow = socket.socket()
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 10)
+    with slow:
+        with serving(drain_timeout_s=2.0, tls=TlsFiles(str(files.certificate), str(files.key))) as address:
+            slow.connect(address)
+            connection = client.wrap_socket(slow, server_hostname="localhost")
+            connection.sendall(request().replace(b"Host: x", b"Host: x\r\nConnection: close"))
+            assert connection.recv(1)
+            time.sleep(0.5)
+        connection.close()
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
 def test_a_reader_in_time_gets_all() -> None:
     with serving(drain_timeout_s=0.5, headers_timeout_s=0.5) as address, socket.create_connection(address) as reader:
         reader.settimeout(WAIT_S)

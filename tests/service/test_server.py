@@ -115,6 +115,24 @@ def test_the_end_is_bounded(tmp_path: Path) -> None:
         waiting.join()
 
 
+@pytest.mark.slow
+def test_an_idle_client_that_does_not_answer_the_end_of_tls(tmp_path: Path) -> None:
+    files = make_certificates(tmp_path / "tls")
+    options = ("--tls-cert", str(files.certificate), "--tls-key", str(files.key), "--shutdown-timeout", "50")
+    with running("--segments", "5", *options, log=tmp_path / "log") as (process, url):
+        trusting = ssl.create_default_context(cafile=files.authority)
+        place = urlsplit(url)
+        idle = http.client.HTTPSConnection(str(place.hostname), place.port, timeout=20, context=trusting)
+        idle.request("GET", "/healthz")
+        assert idle.getresponse().read()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(15) == 0
+        idle.close()
+        lines = (tmp_path / "log").read_text()
+        assert "Traceback" not in lines
+        assert "timeout graceful shutdown exceeded" not in lines
+
+
 def _fails(url: str) -> None:
     try:
         get(url, SEGMENTS, basic("held"))
