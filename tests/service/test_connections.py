@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from remote_fetch.service.connections import TimedLoop
+from remote_fetch.service.connections import TimedLoop, TimedProtocol
 from remote_fetch.service.server import configured, serve
 from remote_fetch.service.settings import TlsFiles
 from tests.rig.certificates import make_certificates
@@ -170,6 +170,23 @@ def test_a_reader_in_time_gets_all() -> None:
                 body += reader.recv(1 << 16)
             assert body.endswith(b"}")
             time.sleep(0.3)
+
+
+def test_a_body_does_not_wait_for_the_acknowledgement_of_its_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    class Noting(TimedProtocol):
+        def data_received(self, data: bytes) -> None:
+            accepted = self.transport.get_extra_info("socket")
+            seen.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            super().data_received(data)
+
+    monkeypatch.setattr("remote_fetch.service.connections.TimedProtocol", Noting)
+    with serving() as address, socket.create_connection(address) as connection:
+        connection.settimeout(WAIT_S)
+        connection.sendall(request("/healthz"))
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+    assert [bool(one) for one in seen] == [True]
 
 
 def test_headers_that_are_too_long() -> None:
