@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -303,6 +304,16 @@ class Cluster:
         It is another one after `replace`.
         """
         return self._consumer(isolation, "reader", {})
+
+    def connect(self) -> None:
+        """Begin to connect the clients that read a topic to its end, so that they connect at the same time.
+
+        Waits for nothing. Does nothing before the first contact of a cluster that `checks`. Raises Cancelled.
+        """
+        if not self._is_unchecked:
+            with suppress(KafkaException):  # the first question meets the same error, and raises it
+                self._admin_client()
+                self.catcher()
 
     def catcher(self) -> Consumer:
         """The consumer for topics that are read to their end again and again, such as `__remote_log_metadata`."""

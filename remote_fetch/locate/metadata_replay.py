@@ -124,6 +124,10 @@ class MetadataTopic:
         """Whether the topic is read through this client of a cluster."""
         return self._cluster is cluster
 
+    def connect(self) -> None:
+        """Begin to connect to the cluster, for a caller that asks other questions before it reads."""
+        self._cluster.connect()
+
     def timeline(self, partition: TopicIdPartition) -> Timeline:
         """The readable segments of a partition, by the records read so far."""
         with self._reading:

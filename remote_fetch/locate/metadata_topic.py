@@ -72,6 +72,8 @@ class MetadataTopicLocator(ExactEnds):
                 if isinstance(error, BrokerUnavailable) and self._known().is_on(self._cluster):
                     raise
                 raise unlocatable(error, self._known().name) from None
+        if self._topic is not None and not self._is_unreadable:
+            self._topic.connect()  # over a slow line its clients need seconds, and so does the next question
         found = described_partitions(self._cluster, topic)
         self._read_for(found)
         return found

@@ -87,6 +87,7 @@ class Topics:
     The first questions about ends are answered by the errors `passing`, the first comparisons with a new leader by
     `electing`. `settings` are the metadata topic's, None: they may not be asked for. `epoch_ends` has the end of each
     leader epoch that an election has cut off.
+    `described_first` has the topics that were described before the clients were to connect, None: they were not.
     `logs` are the metadata partitions, from the log start in `starts` on; None stands for a record that was compacted
     away. `news` is handed out before any record; with `is_mute` there is nothing but that.
     """
@@ -101,6 +102,7 @@ class Topics:
     assigned: list[TopicPartition] = field(default_factory=list)
     assignments: list[list[int]] = field(default_factory=list)
     described: list[str] = field(default_factory=list)
+    described_first: list[str] | None = None
     passing: list[int] = field(default_factory=list)
     electing: list[int] = field(default_factory=list)
     asked: list[list[int]] = field(default_factory=list)
@@ -141,6 +143,9 @@ class Topics:
         if self.data is None or name != self.data.name:
             raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
         return self.data
+
+    def connect(self) -> None:
+        self.described_first = list(self.described) if self.described_first is None else self.described_first
 
     def catcher(self) -> Topics:
         return self

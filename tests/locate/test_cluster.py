@@ -546,3 +546,35 @@ def test_a_closed_cluster_makes_no_client(monkeypatch: pytest.MonkeyPatch) -> No
         with pytest.raises(Cancelled):
             ask()
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("checks", [False, True])
+def test_the_clients_of_a_metadata_topic_connect_at_once(monkeypatch: pytest.MonkeyPatch, checks: bool) -> None:
+    """librdkafka connects as soon as a client is made. A cluster that `checks` makes its clients after the contact."""
+    made: list[str] = []
+
+    def make(properties: dict[str, Any]) -> Answers:
+        made.append("consumer" if "isolation.level" in properties else "admin")
+        return Answers()
+
+    monkeypatch.setattr("remote_fetch.locate.cluster.Consumer", make)
+    monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", make)
+    cluster = Cluster({}, timeout_ms=1_000, checks=checks)
+    cluster.connect()
+    cluster.connect()
+    assert made == ([] if checks else ["admin", "consumer"])
+    if not checks:
+        cluster.catcher()
+        assert len(made) == 2, "it is the client that reads"
+    cluster.close()
+
+
+def test_a_client_that_cannot_be_made_fails_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(_: dict[str, Any]) -> Answers:
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
+
+    monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", make)
+    cluster = Cluster({}, timeout_ms=1_000)
+    cluster.connect()
+    with pytest.raises(KafkaException):
+        cluster.names()

@@ -70,6 +70,17 @@ def test_a_topics_partitions_are_read_at_once() -> None:
     assert topics.assigned == []
 
 
+def test_the_clients_connect_while_the_brokers_describe_the_topic() -> None:
+    """Over a slow line the clients of the metadata topic need seconds, and so does the description."""
+    topics = Topics()
+    Reader(topics).locator.partitions("data")
+    assert topics.described == ["data", METADATA_TOPIC]
+    assert topics.described_first == []
+    unconfigured = Topics()
+    Reader(unconfigured, is_configured=False).locator.partitions("data")
+    assert unconfigured.described_first is None
+
+
 def test_refresh_reads_only_new_records_of_the_needed_partition() -> None:
     topics = Topics()
     partition = PARTITIONS[3]
