@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import threading
 import time
+from copy import copy
+
+from confluent_kafka import KafkaException
 
 from remote_fetch.consumer.clock import Clock, to_milliseconds
-from remote_fetch.errors import UnknownTopic
+from remote_fetch.errors import RemoteFetchError, UnknownTopic
 from remote_fetch.model import IsolationLevel, TopicIdPartition, Uuid
 from remote_fetch.session.circuit import Circuit
 from remote_fetch.session.session import Session
@@ -46,6 +49,7 @@ class FeedContext:
         self._lock = threading.Lock()
         self._circuit = circuit or Circuit()
         self._topics: dict[str, dict[int, TopicIdPartition]] = {}
+        self._failures: dict[str, tuple[float, RemoteFetchError | KafkaException]] = {}
         self._local_starts: dict[TopicIdPartition, tuple[float, int | None]] = {}
         self._asking = threading.Lock()
         self._naming = threading.Lock()
@@ -72,12 +76,20 @@ class FeedContext:
         return known
 
     def _found(self, topic: str) -> dict[int, TopicIdPartition]:
-        """The partitions of a topic. Workers that want them at the same time share one answer."""
-        before = self._topics.get(topic)
+        """The partitions of a topic. Workers that want them at the same time share one answer, or its error."""
+        before, asked_s = self._topics.get(topic), self.clock()
         with self._naming:
             known = self._topics.get(topic)
             if known is None or known is before:
-                known = {partition.partition: partition for partition in self.session.locator.partitions(topic)}
+                failed_s, failure = self._failures.get(topic, (asked_s, None))
+                if failure is not None and failed_s > asked_s:
+                    # Else each worker would wait for the same error in turn, the last of n workers n times as long.
+                    raise copy(failure)
+                try:
+                    known = {partition.partition: partition for partition in self.session.locator.partitions(topic)}
+                except (RemoteFetchError, KafkaException) as error:
+                    self._failures[topic] = self.clock(), copy(error)  # without frames and their clients
+                    raise
                 self._topics[topic] = known
             return known
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from remote_fetch.config import Config
 from remote_fetch.consumer.feed import Ending, Feed
@@ -23,6 +24,7 @@ from remote_fetch.errors import (
     RemoteFetchError,
     SegmentNotFound,
     StorageDenied,
+    StorageTimeout,
     TopicRecreated,
     UnknownTopic,
     Unlocatable,
@@ -75,6 +77,34 @@ def test_the_partitions_of_a_topic_are_asked_for_once() -> None:
     assert asked == ["t"]
     context.forget("t")
     assert context.partition("t", 3) == PARTITION
+    assert asked == ["t", "t"]
+
+
+@pytest.mark.parametrize("error", [StorageTimeout("silent"), KafkaException(KafkaError(KafkaError._TIMED_OUT))])
+def test_workers_that_wait_for_the_same_topic_share_its_error(error: Exception) -> None:
+    """Else the last of many workers would wait many times as long. A later question is asked."""
+    asked: list[str] = []
+    waiting = threading.Barrier(4)
+
+    def partitions(topic: str) -> tuple[TopicIdPartition, ...]:
+        asked.append(topic)
+        time.sleep(0.2)  # until the others wait
+        raise error
+
+    session = SimpleNamespace(locator=SimpleNamespace(partitions=partitions))
+    context = FeedContext(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20)  # type: ignore[arg-type]
+
+    def ask(_: int) -> str:
+        waiting.wait(10)
+        with pytest.raises(type(error)) as raised:
+            context.partition("t", 3)
+        return str(raised.value)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(ask, range(4))) == 4 * [str(error)]
+    assert asked == ["t"]
+    with pytest.raises(type(error)):
+        context.partition("t", 3)
     assert asked == ["t", "t"]
 
 
