@@ -28,6 +28,7 @@ from remote_fetch.consumer.feed_context import FeedContext
 from remote_fetch.consumer.handover import pause_before_assign
 from remote_fetch.consumer.idle_store import IdleStore
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
+from remote_fetch.consumer.lookups import Lookups
 from remote_fetch.consumer.merge import Merge
 from remote_fetch.consumer.metrics import Metrics
 from remote_fetch.consumer.offsets import COMMITTED
@@ -97,6 +98,7 @@ class Remote:
         self._close_session = weakref.finalize(self, _close_in_thread, self.session)
         self._close_session.atexit = False  # the process ends, and no thread can be started
         self.committed = CommittedOffsets(self._fetch_starts, self._workers.notify)
+        self._lookups = Lookups(context.partition)
         self.partitions = Partitions(librdkafka, settings, context, self._workers, self.committed)
         self.merge = Merge(
             librdkafka, self.partitions, self._workers, settings.reset, metrics.count_broker_records, clock
@@ -142,6 +144,7 @@ class Remote:
         held = {(partition.topic, partition.partition) for partition in self._librdkafka.assignment()}
         begun = [each for each in partitions if (each.topic, each.partition) in held]  # none after a fatal error
         self.partitions.begin(begun, replaces=not is_incremental)
+        self._lookups.request({each.topic: each.partition for each in begun if each.offset in COMMITTED})
         self._idle_store.start()
 
     def unassign(self) -> None:
@@ -226,6 +229,7 @@ class Remote:
         """Prepare for the parent's `close`: it may run callbacks, and moves positions past records that it drops."""
         self._is_closing = True
         self.committed.close()
+        self._lookups.close()
         try:
             self.flush_positions()
         finally:

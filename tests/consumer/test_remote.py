@@ -60,6 +60,17 @@ def test_positions_are_stored_if_no_call_is_made(remote: Remote, librdkafka: Fak
     assert librdkafka.stored == {}
 
 
+def test_topics_are_looked_up_while_the_group_tells_its_offsets(
+    remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A feed that has an offset looks its topic up at once."""
+    requested: list[dict[str, int]] = []
+    monkeypatch.setattr(remote._lookups, "request", requested.append)
+    offsets = {"t": OFFSET_INVALID, "u": OFFSET_STORED, "v": 5, "w": OFFSET_END}
+    remote.assign([TopicPartition(topic, 3, offset) for topic, offset in offsets.items()], is_incremental=False)
+    assert requested == [{"t": 3, "u": 3}]
+
+
 @pytest.mark.parametrize("is_incremental", [False, True])
 def test_an_assignment_while_closing_is_librdkafkas_alone(
     remote: Remote, librdkafka: FakeLibrdkafka, is_incremental: bool
