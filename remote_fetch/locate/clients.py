@@ -74,8 +74,14 @@ def consumer_properties(properties: Mapping[str, Any], isolation: IsolationLevel
 def admin_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
     """The properties without those of a consumer, about which librdkafka would warn, and without statistics.
 
-    An AdminClient is not polled here, so librdkafka would keep all its statistics in memory.
+    An AdminClient is not polled here, so librdkafka would keep all its statistics in memory. For librdkafka it is a
+    producer, and by default a producer that looks up a topic lets the broker create it.
     """
     left_out = (*_CONSUMER_ONLY, *_STATISTICS)
     known = {name: value for name, value in properties.items() if not name.startswith(left_out)}
-    return {"log_level": _LOG_LEVEL, "reconnect.backoff.ms": _RECONNECT_BACKOFF_MS, **known}
+    return {
+        "log_level": _LOG_LEVEL,
+        "reconnect.backoff.ms": _RECONNECT_BACKOFF_MS,
+        **known,
+        "allow.auto.create.topics": False,
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 from confluent_kafka import KafkaException
@@ -13,7 +14,7 @@ from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic
 from remote_fetch.locate.metadata_topic import MetadataTopicLocator
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.model import TopicIdPartition, Uuid
+from remote_fetch.model import IsolationLevel, TopicIdPartition, Uuid
 from tests.cases import of_a_change
 from tests.rig.acls import allow, deny, revoke_all
 from tests.rig.brokers import FASTER_RESTARTS
@@ -201,6 +202,17 @@ def test_metadata_on_another_cluster(elsewhere: Rig, rig_43: Rig, new_topic: New
         assert "remote.locator.bootstrap.servers" in said
         with pytest.raises(UnknownTopic):
             reader.locator.partitions(new_topic("absent"))
+
+    absent = TopicIdPartition(Uuid(bytes(16)), new_topic("absent"), 0)
+    with closing(Cluster({"bootstrap.servers": elsewhere.bootstrap}, timeout_ms=2_000)) as cluster:
+        cluster.names()  # the ends of a log come from the client that is connected
+        for ask in (
+            lambda: cluster.log_bounds(absent, IsolationLevel.READ_UNCOMMITTED),
+            lambda: cluster.ends(absent.topic, [0]),
+            lambda: cluster.still_holds(absent, 0, 1),
+        ):
+            with pytest.raises(KafkaException):
+                ask()
 
     # The broker would have created any topic that the reader asked for in the wrong way.
     assert set(admin(elsewhere).list_topics(timeout=10).topics) == topics_before
