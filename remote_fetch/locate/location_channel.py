@@ -177,6 +177,8 @@ class _NetConnection(Connection):
             receive_message_max_bytes=_MAX_RESPONSE_BYTES,
             reconnect_backoff_max_ms=1000,
         )
+        # KafkaNetClient (3.0) does not hand this setting on. Else a look for the leader may create a topic.
+        client.cluster.config["allow_auto_create_topics"] = False
         client.check_version(timeout_ms=self._timeout_ms)
         return client
 

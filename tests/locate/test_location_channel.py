@@ -10,10 +10,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from kafka.net.compat import KafkaNetClient
 
 from remote_fetch.config import Config
 from remote_fetch.errors import Cancelled, ConfigError, MissingExtra, Unlocatable
-from remote_fetch.locate.location_channel import LocationChannel
+from remote_fetch.locate.broker_channel import load_kafka
+from remote_fetch.locate.location_channel import LocationChannel, _NetConnection
 from remote_fetch.locate.location_schema import load_schema
 from remote_fetch.model import IsolationLevel, TopicIdPartition, Uuid
 from remote_fetch.session.session import Session
@@ -149,3 +151,19 @@ def test_the_extra_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_session_without_brokers_has_no_such_locator() -> None:
     with pytest.raises(ConfigError, match=r"remote\.locator=broker needs bootstrap\.servers"):
         Session(Config.parse({"remote.locator": "broker"}), Bucket())
+
+
+def test_a_look_for_the_leader_creates_no_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """kafka-python lets a broker with auto.create.topics.enable create each topic whose leader it looks for."""
+
+    class Unconnected(KafkaNetClient):  # type: ignore[misc]
+        def check_version(self, *_: object, **__: object) -> None: ...
+
+    monkeypatch.setattr("kafka.net.compat.KafkaNetClient", Unconnected)
+    connection = _NetConnection(load_kafka(), {"bootstrap_servers": ["127.0.0.1:1"]}, 300)
+    client = connection._open()
+    client.cluster.add_topic("t")
+    request = client.cluster.metadata_request()
+    assert [topic.name for topic in request.topics] == ["t"]
+    assert not request.allow_auto_topic_creation
+    connection.close().result(10)
