@@ -20,6 +20,7 @@ from remote_fetch.spark.budgets import split_among, tasks_at_once
 from remote_fetch.spark.job_description import described
 from remote_fetch.spark.job_watch import watched
 from remote_fetch.spark.limits import FAIL_ON_DATA_LOSS_HINT
+from remote_fetch.spark.patience import ask_once
 from remote_fetch.spark.planning import plan_backfill, subscribed
 from remote_fetch.spark.wave import Wave
 from remote_fetch.tables.directory_job import run_directory_job
@@ -47,6 +48,10 @@ _CODEC_SETTING = "spark.sql.parquet.compression.codec"
 def run_backfill(spark: SparkSession, request: BackfillRequest) -> TableReport:
     """As `remote_fetch.spark.backfill`, without printing."""
     checked = request.check()
+    return ask_once(lambda: _run_checked(spark, request, checked))
+
+
+def _run_checked(spark: SparkSession, request: BackfillRequest, checked: CheckedRequest) -> TableReport:
     if request.format in TABLES:
         with closing(open_table(request.format, checked.url, request.to_options)) as table:
             return run_table_job(table, _spec(spark, request, checked))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.errors import BrokerUnavailable
-from remote_fetch.spark import batch, patience, plan, planning
+from remote_fetch.spark import backfill, backfill_job, batch, patience, plan, planning
 from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.patience import ask_patiently
 
@@ -68,4 +69,13 @@ def test_a_plan_alone_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(planning, "plan_batch", ask)
     with pytest.raises(BrokerUnavailable, match="no answer from the brokers: Local: Timed out"):
         plan({"subscribe": "t", "kafka.bootstrap.servers": "b:1"})
+    assert ask.call_count == 1
+
+
+@pytest.mark.parametrize("form", ["parquet", "delta"])
+def test_the_plan_of_a_backfill_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    ask = Mock(side_effect=TIMED_OUT)
+    monkeypatch.setattr(backfill_job, "plan_backfill", ask)
+    with pytest.raises(BrokerUnavailable, match="no answer from the brokers: Local: Timed out"):
+        backfill(Mock(), "t", to=tmp_path / "out", options={"kafka.bootstrap.servers": "b:1"}, format=form)
     assert ask.call_count == 1
