@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from remote_fetch.deadline import Deadline
-from remote_fetch.errors import StorageTimeout
+from remote_fetch.errors import RemoteFetchError, StorageTimeout
 from remote_fetch.session.filesystems import is_object_store, protocols_of
 
 __all__ = [
@@ -60,6 +60,12 @@ class CommitStrategy(Protocol):
     def put(self, name: str, content: bytes) -> None:
         """Write a small file so that it is there as a whole or not at all."""
 
+    def put_new(self, name: str, content: bytes) -> None:
+        """As `put`, but a file of this name stays as it is.
+
+        Of two processes that do this at once, the first one wins. Where the filesystem cannot do that, either may.
+        """
+
     def publish(self, placements: Sequence[Placement], manifest: bytes, *, staging: str, target: str) -> None:
         """Put the staged files in place under `target`, and after them the manifest.
 
@@ -80,6 +86,14 @@ class ObjectStoreCommit:
     def put(self, name: str, content: bytes) -> None:
         """As `CommitStrategy.put`. A store shows an object when all of it has arrived."""
         self._fs.pipe_file(name, content)
+
+    def put_new(self, name: str, content: bytes) -> None:
+        """As `CommitStrategy.put_new`. S3 has If-None-Match for that, GCS ifGenerationMatch. Azure knows both."""
+        try:
+            self._fs.pipe_file(name, content, mode="create")
+        except (OSError, RemoteFetchError):
+            if size_bytes_of(self._fs, name) is None:  # then it is no refusal: some servers do not know the condition
+                self.put(name, content)
 
     def publish(self, placements: Sequence[Placement], manifest: bytes, *, staging: str, target: str) -> None:
         """As `CommitStrategy.publish`. All copies are begun before the first one is waited for."""
@@ -119,6 +133,11 @@ class MovingCommit:
         """As `CommitStrategy.put`: a draft is written and renamed."""
         self._put(name, content, posixpath.dirname(name))
 
+    def put_new(self, name: str, content: bytes) -> None:
+        """As `CommitStrategy.put_new`. Few filesystems can rename so that a file stays."""
+        if size_bytes_of(self._fs, name) is None:
+            self.put(name, content)
+
     def publish(self, placements: Sequence[Placement], manifest: bytes, *, staging: str, target: str) -> None:
         """As `CommitStrategy.publish`."""
         for placement in placements:
@@ -155,6 +174,19 @@ class LocalCommit(MovingCommit):
         super().publish(placements, manifest, staging=staging, target=ready)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         os.rename(ready, target)  # an empty directory may be at the target; rename replaces it
+
+    def put_new(self, name: str, content: bytes) -> None:
+        """As `CommitStrategy.put_new`. A link to the draft is made unless there is a file of this name."""
+        self.prepare(name)
+        draft = f"{name}.{uuid4().hex}"
+        self._fs.pipe_file(draft, content)
+        try:
+            os.link(draft, name)
+        except FileExistsError:
+            pass
+        except OSError:  # a disk without hard links
+            super().put_new(name, content)
+        os.unlink(draft)
 
     def _replace(self, draft: str, name: str) -> None:
         os.replace(draft, name)

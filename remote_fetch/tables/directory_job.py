@@ -9,7 +9,7 @@ Rules of the file:
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from remote_fetch.errors import ConfigError
@@ -20,6 +20,7 @@ from remote_fetch.tables.target import Target
 
 __all__ = ["run_directory_job"]
 
+_OVERTAKEN = "another driver of the job was first: the target has what that one has read"
 _OTHER = "A target is a directory of one job: choose another"
 
 
@@ -28,7 +29,7 @@ def run_directory_job(target: Target, url: str, spec: JobSpec) -> TableReport:
     began_s = time.monotonic()
     try:
         done = _finished(target, url)
-        return _run_and_commit(target, url, spec, began_s) if done is None else _report(done, url, 0, began_s)
+        return _run_and_commit(target, url, spec, began_s) if done is None else _report(done, url, began_s)
     except ConfigError:
         raise  # no other driver is the cause of it
     except Exception:
@@ -36,7 +37,7 @@ def run_directory_job(target: Target, url: str, spec: JobSpec) -> TableReport:
         done = None if target.committed() is None else _finished(target, url)
         if done is None:
             raise
-        return _report(done, url, 0, began_s)
+        return _report(done, url, began_s, notices=[_OVERTAKEN])
 
 
 def _run_and_commit(target: Target, url: str, spec: JobSpec, began_s: float) -> TableReport:
@@ -52,11 +53,12 @@ def _run_and_commit(target: Target, url: str, spec: JobSpec, began_s: float) -> 
     own = target.of_plan(job.key)
     records, run = all_records(own, spec.writer(own), job, spec.run)
     done = _finished(target, url)  # another driver may have committed while the tasks ran
-    if done is not None:
-        return _report(done, url, run, began_s)
-    committed = Committed(target.job_id, spec.topic, records, job.reads, job.partitions)
-    target.commit(committed)
-    return _report(committed, url, run, began_s, job.fallbacks)
+    while done is None:
+        target.decide(Committed(target.job_id, spec.topic, records, job.reads, job.partitions))
+        done = _finished(target, url)
+    if [record.attempt for record in done.records] != [record.attempt for record in records]:
+        return _report(done, url, began_s, run, notices=[*job.notices, _OVERTAKEN])
+    return _report(done, url, began_s, run, job.fallbacks, job.notices)
 
 
 def _finished(target: Target, url: str) -> Committed | None:
@@ -102,7 +104,12 @@ def _finished(target: Target, url: str) -> Committed | None:
 
 
 def _report(
-    done: Committed, url: str, tasks_run: int, began_s: float, fallbacks: Mapping[str, int] = MappingProxyType({})
+    done: Committed,
+    url: str,
+    began_s: float,
+    tasks_run: int = 0,
+    fallbacks: Mapping[str, int] = MappingProxyType({}),
+    notices: Sequence[str] = (),
 ) -> TableReport:
     return report_of(
         done.job_id,
@@ -113,5 +120,6 @@ def _report(
         added=done.reads,
         held=done.reads,
         partitions=done.partitions,
+        notices=notices,
         fallbacks=fallbacks,
     )

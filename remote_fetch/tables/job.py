@@ -9,7 +9,7 @@ Rules of the file:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from remote_fetch.tables.job_records import TaskRecord
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["JobSpec", "Planner", "Runner", "all_records", "saved_or_planned"]
+
+_ANOTHERS = "another driver of the job planned it first: this one has worked by that plan"
 
 Runner: TypeAlias = Callable[[TaskWriter, Sequence[Task], Sequence[int]], Iterator[TaskRecord]]
 """Runs the tasks with the given numbers, and yields the record of each."""
@@ -98,11 +100,14 @@ def saved_or_planned(
     plan, if there is one already. Records of another plan's tasks do not count for these.
     """
     saved = staging.plan()
+    notices: tuple[str, ...] = ()
     if saved is None:
         job = planned or spec.plan(held)
-        saved = staging.plan()  # another driver may have planned it in that time: of two plans files would mix
+        saved = staging.plan()  # another driver may have planned it in that time: each would read all records
+        notices = () if saved is None else (_ANOTHERS,)
     if saved is not None:
-        fingerprint, begun = load_job(saved, spec.reading, staging.staging)
+        fingerprint, loaded = load_job(saved, spec.reading, staging.staging)
+        begun = replace(loaded, notices=notices)
         if fingerprint != spec.fingerprint:
             return fingerprint, begun
         left = begun.outdated and begun.outdated - _kept_records(staging.of_plan(begun.key)).keys()

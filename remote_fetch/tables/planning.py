@@ -42,7 +42,7 @@ class PlannedJob:
     `fallbacks` counts, by reason, the stretches that planning left to the brokers because it failed to find them in the
     store. A plan that was saved does not tell them. `outdated` has the numbers of the tasks of a saved plan that cannot
     be read any more as they are, and could be if they were planned again. `has_parted`: the log has lost offsets of a
-    saved plan, and finished tasks may have records that it lost.
+    saved plan, and finished tasks may have records that it lost. `notices` are sentences on the plan for the report.
     """
 
     tasks: tuple[Task, ...]
@@ -51,6 +51,7 @@ class PlannedJob:
     fallbacks: Mapping[str, int] = field(default_factory=dict)
     outdated: frozenset[int] = frozenset()
     has_parted: bool = False
+    notices: tuple[str, ...] = ()
 
     @property
     def begun(self) -> Progress:

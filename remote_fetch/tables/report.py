@@ -28,6 +28,7 @@ class TableReport:
     - `ranges` has the offsets [from, to) that the job has added, by partition.
     - `starting_offsets` is the JSON at which a stream of Spark's Kafka source goes on behind all that is in the target.
       None if a manifest of an older version does not tell it.
+    - `notices` are sentences on the job itself. `cost.notices` has them, too.
     """
 
     job_id: str
@@ -41,6 +42,7 @@ class TableReport:
     seconds: float
     ranges: Mapping[int, tuple[int, int]]
     starting_offsets: str | None
+    notices: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         cost = self.cost
@@ -55,6 +57,7 @@ class TableReport:
             f"GETs; from the broker: {cost.broker_bytes} bytes of {cost.broker_records} records; fallbacks: {fallbacks}"
             + "".join(f"\n{end}" for end in cost.ends.values())
             + goes_on
+            + "".join(f"\nnote: {notice}" for notice in self.notices)
         )
 
     def _written(self) -> str:
@@ -109,6 +112,7 @@ def report_of(
         seconds,
         {} if added is None else added.ranges,
         None if held is None else starting_offsets(held, partitions),
+        tuple(notices),
     )
 
 

@@ -215,6 +215,6 @@ def _report(
         added=job.reads,
         held=job.reads if held is None else held.followed_by(job.reads),
         partitions=job.partitions,
-        notices=notices,
+        notices=[*job.notices, *notices],
         fallbacks=job.fallbacks,
     )

@@ -5,7 +5,8 @@ Rules of the file:
 - A target belongs to one job.
 - Tasks write to a staging directory that is named after the job, where readers of the target do not look. If the target
   is a symbolic link, it lies beside the directory that the link leads to: a rename does not leave a disk.
-- The commit begins with a manifest in the staging directory. From then on it can only be finished.
+- The commit begins with a manifest in the staging directory. From then on it can only be finished. Of two drivers of
+  the job the first one decides, and either finishes its commit.
 - The commit ends with the manifest in the target (see `commit`); then the staging directory is removed.
 """
 
@@ -71,13 +72,12 @@ class Target(Staging):
         """Whether a disk is mounted at the target: no directory can be put in its place."""
         return self._is_local and os.path.ismount(self.path)
 
-    def commit(self, committed: Committed) -> None:
-        """Put the files of the records in place, and then the manifest. If it fails anywhere, call it again."""
-        self._put(posixpath.join(self.staging, MANIFEST), committed.dump())
-        self.complete(committed)
+    def decide(self, committed: Committed) -> None:
+        """Begin a commit, unless another driver of the job has begun one. `decided` tells which of them it is."""
+        self._commit.put_new(posixpath.join(self.staging, MANIFEST), committed.dump().encode("utf-8"))
 
     def complete(self, committed: Committed) -> None:
-        """Finish a commit that was begun, wherever it stopped."""
+        """Put the files of the records in place, and then the manifest. If it fails anywhere, call it again."""
         placements = [
             Placement(self.attempt_path(record.attempt, file.path), file.path, file.size_bytes)
             for record in committed.records

@@ -204,7 +204,7 @@ def test_a_driver_that_dies_before_the_commit(
     def dies(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    for owner, method in ((Target, "commit"), (LocalCommit, "_place")):  # before and after the decision
+    for owner, method in ((Target, "decide"), (LocalCommit, "_place")):  # before and after the decision
         with monkeypatch.context() as patched:
             patched.setattr(owner, method, dies)
             with pytest.raises(KeyboardInterrupt):

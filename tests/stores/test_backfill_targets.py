@@ -16,6 +16,7 @@ import pytest
 
 from remote_fetch.session.filesystems import open_filesystem
 from remote_fetch.spark import backfill
+from remote_fetch.tables.job_records import Committed, TaskRecord
 from remote_fetch.tables.target import Target
 from tests.cases import of_a_change
 from tests.spark.test_backfill_job import options, rows, wanted
@@ -43,6 +44,15 @@ def test_a_driver_that_dies_anywhere(place: tuple[str, dict[str, Any]], monkeypa
     url, made_with = place
     numbers = count()
     dies_anywhere(lambda: Target(f"{url}/orders{next(numbers)}", "job", made_with), monkeypatch)
+
+
+def test_the_first_of_two_drivers_decides(place: tuple[str, dict[str, Any]]) -> None:
+    url, made_with = place
+    first, second = Committed("job", "orders", ()), Committed("job", "orders", (TaskRecord(0, "late", (), {}),))
+    Target(f"{url}/orders", "job", made_with).decide(first)
+    target = Target(f"{url}/orders", "job", made_with)
+    target.decide(second)
+    assert target.decided() == first
 
 
 def test_a_whole_backfill(spark: SparkSession, place: tuple[str, dict[str, Any]]) -> None:

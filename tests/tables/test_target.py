@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from uuid import uuid4
 
 import pytest
@@ -44,6 +46,11 @@ def staged(target: Target) -> Committed:
     return Committed(target.job_id, "orders", (records[0], records[2]))
 
 
+def commit(target: Target, committed: Committed) -> None:
+    target.decide(committed)
+    target.complete(committed)
+
+
 def seen(target: Target) -> dict[str, bytes]:
     """The data files that a reader of the target finds."""
     if not target._fs.exists(target.path):
@@ -57,7 +64,7 @@ def test_files_count_once_and_the_rest_is_removed(new_url: Callable[[], str]) ->
     assert target.is_free()
     committed = staged(target)
     assert (seen(target), target.committed(), target.decided()) == ({}, None, None)
-    target.commit(committed)
+    commit(target, committed)
     assert seen(target) == {"part-0.parquet": b"0a", "part-1.parquet": b"1c"}
     assert (target.committed(), target.is_free()) == (committed, False)
     assert not target._fs.exists(target.staging)
@@ -77,10 +84,12 @@ def dies_anywhere(new_target: Callable[[], Target], monkeypatch: pytest.MonkeyPa
         with monkeypatch.context() as patched:
             strategy = type(target._commit)
             puts = "_replace" if issubclass(strategy, MovingCommit) else "put"  # the draft is written, or nothing
-            for owner, name in ((strategy, puts), (strategy, "_place"), (Target, "clean_up")):
+            steps_of = [(strategy, puts), (strategy, "_place"), (Target, "clean_up")]
+            steps_of += [] if strategy is MovingCommit else [(strategy, "put_new")]  # with a call of its own
+            for owner, name in steps_of:
                 patched.setattr(owner, name, dying(getattr(owner, name), left))
             try:
-                target.commit(committed)
+                commit(target, committed)
                 died = False
             except Died:
                 died = True
@@ -91,7 +100,7 @@ def dies_anywhere(new_target: Callable[[], Target], monkeypatch: pytest.MonkeyPa
             if isinstance(target._commit, LocalCommit):
                 assert seen(again) == {}, "before the manifest nothing is seen"
             assert again.decided() in (None, committed)
-            again.commit(again.decided() or committed)
+            commit(again, again.decided() or committed)
         else:
             again.clean_up()
         assert seen(again) == {"part-0.parquet": b"0a", "part-1.parquet": b"1c"}
@@ -166,7 +175,7 @@ def test_copies_that_have_only_begun_are_waited_for(flat: Target, monkeypatch: p
     committed = staged(flat)
     monkeypatch.setattr(flat._fs, "cp_file", begins)
     monkeypatch.setattr(flat._fs, "info", ends_later)
-    flat.commit(committed)
+    commit(flat, committed)
     assert begun == {}
     assert seen(flat) == {"part-0.parquet": b"0a", "part-1.parquet": b"1c"}
     assert not flat._fs.exists(flat.staging)
@@ -178,16 +187,44 @@ def test_a_copy_that_never_ends_removes_nothing(flat: Target, monkeypatch: pytes
     with monkeypatch.context() as patched:
         patched.setattr(flat._fs, "cp_file", lambda source, to: flat._fs.pipe_file(to, b""))
         with pytest.raises(StorageTimeout, match=r"day=1/part-0.parquet was not copied to .* within 0 s"):
-            flat.commit(committed)
+            commit(flat, committed)
     assert flat.committed() is None
     flat.complete(committed)
     assert seen(flat) == {"part-0.parquet": b"0a", "part-1.parquet": b"1c"}
 
 
+def test_a_store_that_does_not_know_the_condition_of_a_new_file(flat: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As some servers of S3 (501), or an older adlfs (TypeError)."""
+    pipe = flat._fs._inner.pipe_file
+
+    def pipe_file(name: str, content: bytes, **mode: str) -> None:
+        if mode:
+            raise TypeError("unexpected keyword argument 'mode'")
+        pipe(name, content)
+
+    monkeypatch.setattr(flat._fs._inner, "pipe_file", pipe_file)
+    committed = staged(flat)
+    for attempt in (committed, Committed("job", "orders", ())):
+        flat.decide(attempt)
+        assert flat.decided() == committed
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_the_first_decision_on_a_disk_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool) -> None:
+    if not has_links:
+        monkeypatch.setattr(os, "link", Mock(side_effect=PermissionError))
+    target = Target(str(tmp_path / "out"), "job")
+    committed = staged(target)
+    for attempt in (committed, Committed("job", "orders", ())):
+        target.decide(attempt)
+        assert target.decided() == committed
+    assert sorted(os.listdir(target.staging)) == [MANIFEST, "attempts", "done"]
+
+
 def test_an_empty_directory_may_be_the_target(tmp_path: Path) -> None:
     target = Target(str(tmp_path), "job")
     assert target.is_free()
-    target.commit(Committed("job", "orders", ()))
+    commit(target, Committed("job", "orders", ()))
     assert [one.name for one in tmp_path.iterdir()] == [MANIFEST]
 
 

@@ -8,14 +8,18 @@ from typing import Any
 from unittest.mock import Mock
 from uuid import uuid4
 
+import fsspec
+import pyarrow.dataset as ds
 import pytest
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.session.session import Session
-from remote_fetch.tables.commit import LocalCommit, MovingCommit
+from remote_fetch.tables import staging
+from remote_fetch.tables.commit import MANIFEST, LocalCommit, MovingCommit, ObjectStoreCommit
+from remote_fetch.tables.job_records import Committed
 from remote_fetch.tables.staging import Staging
 from remote_fetch.tables.target import Target
-from tests.tables.tables import Topic, export
+from tests.tables.tables import COLUMNS, Topic, export, same
 
 
 def first_calls(patch: pytest.MonkeyPatch, owner: type, name: str, other: Callable[[], object]) -> None:
@@ -28,6 +32,9 @@ def first_calls(patch: pytest.MonkeyPatch, owner: type, name: str, other: Callab
         return method(*arguments, **named)
 
     patch.setattr(owner, name, later)
+
+
+OVERTAKEN = "another driver of the job was first: the target has what that one has read"
 
 
 def directory(tmp_path: Path) -> dict[str, str]:
@@ -70,7 +77,7 @@ def ended(put: Callable[..., None], name: str) -> Callable[..., None]:
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(Staging, "finish"), (Staging, "records"), (Target, "commit"), (LocalCommit, "publish"), (LocalCommit, "_put")],
+    [(Staging, "finish"), (Staging, "records"), (Target, "decide"), (LocalCommit, "publish"), (LocalCommit, "_put")],
 )
 def test_one_commits_while_the_other_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
@@ -78,7 +85,9 @@ def test_one_commits_while_the_other_works(
     """Its working place is gone, and the job is done."""
     topic, where = Topic(tmp_path / "tier").grow(1), directory(tmp_path)
     first_calls(monkeypatch, owner, name, lambda: export(topic, where))
-    assert export(topic, where).rows == 20
+    done = export(topic, where)
+    assert done.rows == 20
+    assert done.tasks_run == done.tasks or str(done).endswith(f"\nnote: {OVERTAKEN}")
     assert [path.name for path in tmp_path.iterdir() if path.name != "tier"] == ["out"]
 
 
@@ -117,7 +126,51 @@ def test_one_saves_its_plan_while_the_other_plans(tmp_path: Path, monkeypatch: p
         topic.grow(1)
 
     first_calls(monkeypatch, Session, "__init__", begin)
-    assert export(topic, where).rows == 20
+    done = export(topic, where)
+    assert done.rows == 20
+    assert done.notices == ("another driver of the job planned it first: this one has worked by that plan",)
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_two_drivers_decide_by_plans_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_local: bool
+) -> None:
+    """The first one decides, and the other one finishes its commit."""
+    topic, where = Topic(tmp_path / "tier").grow(1), directory(tmp_path)
+    if not is_local:
+        monkeypatch.setattr(staging, "choose_commit", ObjectStoreCommit)
+        where["to"] = f"memory://{uuid4().hex}/lake/orders"
+    strategy, put = (LocalCommit, "_put") if is_local else (ObjectStoreCommit, "put")
+    decisions: list[tuple[Target, Committed]] = []
+
+    def dies(target: Target, committed: Committed) -> None:
+        decisions.append((target, committed))
+        raise KeyboardInterrupt
+
+    def begin() -> None:
+        """Another driver plans more, and runs its tasks."""
+        topic.grow(1)
+        with monkeypatch.context() as patch:
+            patch.setattr(Target, "decide", dies)
+            with pytest.raises(KeyboardInterrupt):
+                export(topic, where)
+
+    def go_on() -> None:
+        """The other driver decides, and puts all files in place but the manifest."""
+        [(target, committed)] = decisions
+        target.decide(committed)
+        with monkeypatch.context() as patch:
+            patch.setattr(strategy, put, ended(getattr(strategy, put), MANIFEST))
+            with pytest.raises(KeyboardInterrupt):
+                target.complete(committed)
+
+    first_calls(monkeypatch, Staging, "keep_plan", begin)
+    first_calls(monkeypatch, Target, "decide", go_on)
+    done = export(topic, where)
+    assert (done.rows, done.notices) == (40, (OVERTAKEN,))
+    filesystem, path = fsspec.core.url_to_fs(where["to"])
+    found = ds.dataset(path, filesystem=filesystem, exclude_invalid_files=True).to_table(columns=COLUMNS)
+    assert same(found.sort_by([("partition", "ascending"), ("offset", "ascending")]).combine_chunks(), topic.rows())
 
 
 def test_another_job_commits_while_one_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
