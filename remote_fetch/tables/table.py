@@ -10,6 +10,7 @@ Rules of the file:
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -32,6 +33,7 @@ _SECRETS = (
 )
 """Parts of the names of options whose values may be secret, or have a secret in them."""
 _MAX_SAID = 600
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class TableChanged(Exception):
@@ -151,13 +153,17 @@ def _types(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def said(error: BaseException, options: Mapping[str, Any]) -> str:
-    """The text of a library's error, in one line, without the values of options that may be secret."""
+    """The text of a library's error, in one line, without the values of options that may be secret.
+
+    Without the colours that delta-rs gives it, and with `?` for what else a terminal may obey.
+    """
     secrets = {
         str(value): name
         for name, value in options.items()
         if any(part in name.lower() for part in _SECRETS) and len(str(value)) > 3
     }
-    text = str(error)
+    text = _COLOUR.sub("", str(error))
     for value in sorted(secrets, key=len, reverse=True):  # one may be a part of another
         text = text.replace(value, f"({secrets[value]})")
-    return f"{type(error).__name__}: {' '.join(text.split())}"[:_MAX_SAID]
+    shown = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
+    return f"{type(error).__name__}: {shown}"[:_MAX_SAID]

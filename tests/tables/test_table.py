@@ -14,6 +14,12 @@ def test_the_text_is_one_short_line() -> None:
     assert len(said(ValueError("x" * 5000), {})) == 600
 
 
+def test_what_a_terminal_would_obey_is_left_out() -> None:
+    """delta-rs colours the arrows between causes. A catalog's text may have anything."""
+    coloured = OSError("Generic S3 error \x1b[31m\u21b3\x1b[0m 403 \x1b[1;31m\u21b3\x1b[0m denied\x1b]0;title\x07")
+    assert said(coloured, {}) == "OSError: Generic S3 error \u21b3 403 \u21b3 denied?]0;title?"
+
+
 @pytest.mark.parametrize(
     "name",
     [
