@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 import operator
 import threading
 from collections.abc import Callable, Mapping
@@ -35,6 +36,7 @@ __all__ = ["RemoteConsumer"]
 
 _MAX_CONSUME = 1_000_000
 _NOT_GIVEN: Any = object()
+_NUMBERS = (float, int)
 _FORKS = Forks()
 _LOG = logging.getLogger("remote_fetch")
 
@@ -111,6 +113,8 @@ class RemoteConsumer(_Consumer):
         remote = self._remote
         if remote is None:
             return _Consumer.poll(self, timeout)  # by name: `super()` would take half of this method's time
+        if type(timeout) not in _NUMBERS:
+            timeout = _seconds(timeout)
         if (prepared := remote.merge.next_in_block()) is not None:
             return prepared
         with remote.gate:
@@ -121,6 +125,7 @@ class RemoteConsumer(_Consumer):
         remote = self._remote
         if remote is None or not 0 < (count := _integer(num_messages)) <= _MAX_CONSUME:
             return super().consume(num_messages, timeout)
+        timeout = _seconds(timeout)
         with remote.gate:
             return remote.merge.consume(count, timeout)
 
@@ -365,6 +370,11 @@ def _integer(given: object) -> int:
         return operator.index(given)  # type: ignore[arg-type]
     except TypeError:
         return 0
+
+
+def _seconds(timeout: float) -> float:
+    """The number that the parent would read. Raises the parent's error for a value that is none."""
+    return math.ldexp(timeout, 0)
 
 
 def _is_record(message: object) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -9,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from tests.cases import each_of
 from tests.contract.kinds import Consumers
-from tests.contract.material import Material
+from tests.contract.material import Material, offsets_of, read
 
 pytestmark = pytest.mark.switched_off
 
@@ -124,14 +127,57 @@ def test_a_callback_that_cannot_be_called(consumer: Consumer, name: str, callbac
         consumer.subscribe(["topic"], **keywords)
 
 
-@each_of("timeout", [None, "soon"])
-def test_a_timeout_that_is_no_number(consumer: Consumer, timeout: Any) -> None:
-    with pytest.raises(TypeError):
+class Three:
+    """A number of another library's."""
+
+    def __index__(self) -> int:
+        return 3
+
+
+class Short:
+    """A time of another library's."""
+
+    def __float__(self) -> float:
+        return 0.01
+
+
+WAITS: list[Callable[[Consumer, Any], object]] = [
+    lambda consumer, timeout: consumer.poll(timeout),
+    lambda consumer, timeout: consumer.poll(timeout=timeout),
+    lambda consumer, timeout: consumer.consume(1, timeout),
+    lambda consumer, timeout: consumer.consume(timeout=timeout),
+    lambda consumer, timeout: consumer.get_watermark_offsets(PARTITION, timeout, True),
+    lambda consumer, timeout: consumer.get_watermark_offsets(PARTITION, timeout=timeout, cached=True),
+]
+
+
+@each_of("wait", WAITS)
+@each_of("timeout", [None, "1", b"1", [], 1j, object()])
+def test_a_timeout_that_is_no_number(consumer: Consumer, wait: Callable[..., object], timeout: Any) -> None:
+    with pytest.raises(TypeError, match=f"must be real number, not {type(timeout).__name__}"):
+        wait(consumer, timeout)
+
+
+@each_of("wait", WAITS)
+@each_of("timeout", [Decimal("0.01"), Fraction(1, 100), Short(), Three(), True, 0])
+def test_a_timeout_that_is_no_float(consumer: Consumer, wait: Callable[..., object], timeout: Any) -> None:
+    assert wait(consumer, timeout) in (None, [], (-1001, -1001))
+
+
+def test_a_timeout_that_is_too_large_for_a_float(consumer: Consumer) -> None:
+    with pytest.raises(OverflowError, match="int too large to convert to float"):
+        consumer.poll(10**400)
+
+
+@pytest.mark.parametrize("start", [30, 110])
+def test_a_wrong_timeout_loses_no_record(consumers: Consumers, material: Material, start: int) -> None:
+    consumer = consumers()
+    consumer.assign([material.at(start)])
+    assert offsets_of(read(consumer, 3)) == [(0, offset) for offset in range(start, start + 3)]
+    timeout: Any = None
+    with pytest.raises(TypeError, match="must be real number, not NoneType"):
         consumer.poll(timeout)
-    with pytest.raises(TypeError):
-        consumer.consume(1, timeout)
-    with pytest.raises(TypeError):
-        consumer.get_watermark_offsets(PARTITION, timeout)
+    assert offsets_of(read(consumer, 1)) == [(0, start + 3)]
 
 
 @each_of("count", [-1, 1_000_001])
@@ -144,13 +190,6 @@ def test_consuming_too_many(consumer: Consumer, count: int) -> None:
 def test_consuming_no_number(consumer: Consumer, count: Any) -> None:
     with pytest.raises(TypeError, match=f"'{type(count).__name__}' object cannot be interpreted as an integer"):
         consumer.consume(count, 0)
-
-
-class Three:
-    """A number of another library's."""
-
-    def __index__(self) -> int:
-        return 3
 
 
 @pytest.mark.parametrize("start", [30, 110])
