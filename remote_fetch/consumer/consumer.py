@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import math
-import operator
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
@@ -22,6 +20,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.cimpl import Consumer as _Consumer
 
+from remote_fetch.consumer.arguments import after, are_partitions, integer, is_asynchronous, is_record, seconds
 from remote_fetch.consumer.forks import Forks
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.metrics import Metrics, add_to_statistics
@@ -114,7 +113,7 @@ class RemoteConsumer(_Consumer):
         if remote is None:
             return _Consumer.poll(self, timeout)  # by name: `super()` would take half of this method's time
         if type(timeout) not in _NUMBERS:
-            timeout = _seconds(timeout)
+            timeout = seconds(timeout)
         if (prepared := remote.merge.next_in_block()) is not None:
             return prepared
         with remote.gate:
@@ -123,9 +122,9 @@ class RemoteConsumer(_Consumer):
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """As the parent's: waits for `num_messages` messages, at most `timeout` (seconds; -1: for ever)."""
         remote = self._remote
-        if remote is None or not 0 < (count := _integer(num_messages)) <= _MAX_CONSUME:
+        if remote is None or not 0 < (count := integer(num_messages)) <= _MAX_CONSUME:
             return super().consume(num_messages, timeout)
-        timeout = _seconds(timeout)
+        timeout = seconds(timeout)
         with remote.gate:
             return remote.merge.consume(count, timeout)
 
@@ -164,7 +163,7 @@ class RemoteConsumer(_Consumer):
     @_locked
     def assign(self, partitions: list[TopicPartition], /) -> None:
         """As the parent's."""
-        if self._remote is None or not _are_partitions(partitions):
+        if self._remote is None or not are_partitions(partitions):
             super().assign(partitions)
         else:
             self._remote.assign(partitions, is_incremental=False)
@@ -172,7 +171,7 @@ class RemoteConsumer(_Consumer):
     @_locked
     def incremental_assign(self, partitions: list[TopicPartition], /) -> None:
         """As the parent's."""
-        if self._remote is None or not _are_partitions(partitions):
+        if self._remote is None or not are_partitions(partitions):
             super().incremental_assign(partitions)
         else:
             self._remote.assign(partitions, is_incremental=True)
@@ -206,7 +205,7 @@ class RemoteConsumer(_Consumer):
     def pause(self, partitions: list[TopicPartition]) -> None:
         """As the parent's."""
         remote = self._remote
-        if remote is None or not _are_partitions(partitions):
+        if remote is None or not are_partitions(partitions):
             super().pause(partitions)
             return
         remote.merge.flush_position()
@@ -219,7 +218,7 @@ class RemoteConsumer(_Consumer):
     def resume(self, partitions: list[TopicPartition]) -> None:
         """As the parent's."""
         remote = self._remote
-        if remote is None or not _are_partitions(partitions):
+        if remote is None or not are_partitions(partitions):
             super().resume(partitions)
             return
         remote.partitions.resume(remote.partitions.tracked(partitions))
@@ -267,13 +266,13 @@ class RemoteConsumer(_Consumer):
     def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
         """As the parent's: an error unless `enable.auto.offset.store` is false."""
         is_refused = self._remote is not None and self._settings.stores_offsets
-        if is_refused and (_is_record(message) if offsets is None else message is None and _are_partitions(offsets)):
+        if is_refused and (is_record(message) if offsets is None else message is None and are_partitions(offsets)):
             # The parent would accept them, because it is configured not to store offsets itself.
             text = "StoreOffsets failed: Local: Invalid argument or configuration"
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG, text))
         super().store_offsets(message, offsets)
         if self._remote is not None:
-            self._remote.partitions.note_stored(offsets if message is None else [_after(message)])  # type: ignore[arg-type]
+            self._remote.partitions.note_stored(offsets if message is None else [after(message)])  # type: ignore[arg-type]
 
     @_typed_as(_Consumer.commit)
     @_locked
@@ -281,10 +280,10 @@ class RemoteConsumer(_Consumer):
         """As the parent's."""
         if self._remote is not None:
             self._remote.flush_positions()
-            if kwargs.get("asynchronous", True) is False:
-                self._remote.committed.wait()  # a running assignment must not get the offsets of this commit
-            else:
+            if is_asynchronous(*args, **kwargs):
                 self._remote.partitions.note_commit()
+            else:
+                self._remote.committed.wait()  # a running assignment must not get the offsets of this commit
         return super().commit(*args, **kwargs)
 
     @_locked
@@ -362,32 +361,3 @@ def _log_ignored_keys(settings: ConsumerSettings) -> None:
 
 def _call(handler: Callable[..., None], callback: Any, consumer: Any, partitions: list[TopicPartition]) -> None:
     handler(consumer, partitions, callback)
-
-
-def _integer(given: object) -> int:
-    """The integer that the parent would read, 0 if the parent would refuse the value."""
-    try:
-        return operator.index(given)  # type: ignore[arg-type]
-    except TypeError:
-        return 0
-
-
-def _seconds(timeout: float) -> float:
-    """The number that the parent would read. Raises the parent's error for a value that is none."""
-    return math.ldexp(timeout, 0)
-
-
-def _is_record(message: object) -> bool:
-    return type(message) is Message and message.error() is None
-
-
-def _after(message: Message) -> TopicPartition:
-    """The position after a record, as `store_offsets` stores it."""
-    return storable(
-        message.topic() or "", message.partition() or 0, (message.offset() or 0) + 1, message.leader_epoch()
-    )
-
-
-def _are_partitions(partitions: object) -> bool:
-    """Whether the parent accepts the argument. If it does not, the parent raises the error."""
-    return isinstance(partitions, list) and all(type(partition) is TopicPartition for partition in partitions)

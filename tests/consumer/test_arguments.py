@@ -1,0 +1,106 @@
+"""Arguments as the parent reads them: each answer is compared with a consumer of confluent_kafka, without a broker.
+
+The contract suite proves more on a broker (tests/contract/test_arguments.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from remote_fetch.consumer.arguments import after, are_partitions, integer, is_asynchronous, is_record, seconds
+from remote_fetch.consumer.consumer import RemoteConsumer
+from tests.cases import each_of
+
+COMMITS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+    ((), {}),
+    ((), {"asynchronous": True}),
+    ((), {"asynchronous": False}),
+    ((), {"asynchronous": 0}),
+    ((), {"asynchronous": ""}),
+    ((), {"asynchronous": None}),
+    ((), {"asynchronous": "no"}),
+    ((), {"async": False}),
+    ((), {"async": 0}),
+    ((), {"async": True}),
+    ((), {"async": False, "asynchronous": True}),
+    ((), {"async": True, "asynchronous": False}),
+    ((None,), {"asynchronous": []}),
+    ((None, None), {}),
+    ((None, None, False), {}),
+    ((None, None, 0), {}),
+    ((None, None, 1), {}),
+    ((None, None, True, False), {}),
+    ((None, None, False, True), {}),
+    ((None, None, False), {"asynchronous": True}),
+    ((), {"message": None, "offsets": None, "asynchronous": False}),
+]
+"""Arguments of `commit` that name no offsets. A synchronous one raises, because there is nothing to commit."""
+
+
+@pytest.fixture
+def parent() -> Iterator[Any]:
+    consumer = Consumer({"group.id": "g"})
+    yield consumer
+    consumer.close()
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Iterator[Any]:
+    keys = {"fetch.remote.enabled": True, "remote.storage.url": str(tmp_path)}
+    with RemoteConsumer({"group.id": "g", **keys}) as consumer:
+        yield consumer
+
+
+@each_of(("args", "kwargs"), COMMITS)
+def test_a_synchronous_commit_waits_for_the_running_questions(
+    parent: Any, remote: Any, monkeypatch: pytest.MonkeyPatch, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Else a partition that was just assigned could begin at the offset of this commit."""
+    waits: list[bool] = []
+    monkeypatch.setattr(remote._remote.committed, "wait", lambda: waits.append(True))
+    raised = []
+    for consumer in (parent, remote):
+        try:
+            consumer.commit(*args, **kwargs)
+            raised.append(False)
+        except KafkaException:
+            raised.append(True)
+    assert raised == 2 * [bool(waits)]
+    assert is_asynchronous(*args, **kwargs) is not bool(waits)
+
+
+@each_of("timeout", [None, "1", b"1", [], object(), 10**400, Decimal(0), False, 0, 0.0])
+def test_a_timeout(parent: Any, remote: Any, timeout: Any) -> None:
+    answers = [_answer(consumer.poll, timeout) for consumer in (parent, remote)]
+    assert answers == 2 * [_answer(lambda given: None if seconds(given) >= 0 else given, timeout)]
+
+
+def _answer(call: Any, timeout: Any) -> tuple[object, ...]:
+    try:
+        return (call(timeout),)
+    except Exception as error:
+        return type(error), *error.args
+
+
+def test_an_integer() -> None:
+    assert [integer(given) for given in (3, True, "3", 3.0, None)] == [3, 1, 0, 0, 0]
+
+
+def test_a_record() -> None:
+    record = Message("t", 1, 5, leader_epoch=2)
+    assert is_record(record)
+    assert not is_record(None)
+    place = after(record)
+    assert (place, place.offset, place.leader_epoch) == (TopicPartition("t", 1), 6, 2)
+
+
+def test_partitions() -> None:
+    assert are_partitions([TopicPartition("t", 1)])
+    assert not are_partitions((TopicPartition("t", 1),))
+    assert not are_partitions([None])
