@@ -253,8 +253,11 @@ def _close_in_thread(session: Session) -> None:
     """Close the session of a consumer that was forgotten.
 
     The garbage collector calls this in any thread. So it waits for nothing, and takes no lock, as `threading` would.
+    The close runs in a thread that `threading` knows: one that it does not know stays in `threading.enumerate` as a
+    dummy, because the close asks for the current thread.
     """
-    _thread.start_new_thread(session.close, ())
+    close = threading.Thread(target=session.close, name="remote-fetch-session", daemon=True)
+    _thread.start_new_thread(close.start, ())
 
 
 def _call_within(timeout_s: float, call: Callable[[], None]) -> None:

@@ -172,11 +172,13 @@ def test_an_observer_that_panics_ends_no_thread(
 def test_the_session_of_a_forgotten_consumer_is_closed(
     librdkafka: FakeLibrdkafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the clients that it shares would stay until the process ends."""
+    """Else the clients that it shares would stay until the process ends. No thread stays, also no dummy of one."""
+    before = set(threading.enumerate())
     closed, close = threading.Event(), Session.close
 
     def note(session: Session) -> None:
         close(session)
+        assert threading.current_thread().is_alive()  # as a join does, if the session has threads
         closed.set()
 
     monkeypatch.setattr(Session, "close", note)
@@ -186,6 +188,7 @@ def test_the_session_of_a_forgotten_consumer_is_closed(
     del remote
     gc.collect()
     assert closed.wait(30)
+    assert eventually(lambda: set(threading.enumerate()) <= before)
 
 
 def test_closing_does_not_wait_for_a_broker_that_does_not_answer(
