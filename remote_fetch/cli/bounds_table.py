@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from typing import Any
 
 from remote_fetch.amounts import human_bytes
 from remote_fetch.cli.ls import print_table
 from remote_fetch.cli.options import Once, about, add_common_options, add_json_option, config_from, partitions_from
+from remote_fetch.cli.report import Warnings
 from remote_fetch.errors import UnknownTopic
-from remote_fetch.observe import Event, Notice
 from remote_fetch.prepare.log_layout import LogLayout, log_layouts
-from remote_fetch.session.session import IN_PLAIN_PYTHON, Session
+from remote_fetch.session.session import Session
 
 __all__ = ["add_parser"]
 
@@ -50,14 +49,8 @@ def add_parser(commands: Any, summary: str) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    notices: list[str] = []
-
-    def hear(event: Event) -> None:
-        if isinstance(event, Notice) and event.text != IN_PLAIN_PYTHON:
-            notices.append(event.text)
-
-    wanted = partitions_from(arguments)
-    with Session.open(config_from(arguments), hear) as session:
+    warnings, wanted = Warnings(), partitions_from(arguments)
+    with Session.open(config_from(arguments), warnings) as session:
         found = session.locator.partitions(arguments.topic, wanted)
         chosen = sorted(one for one in found if wanted is None or one.partition in wanted)
         missing = sorted(set(wanted or ()) - {one.partition for one in chosen})
@@ -71,8 +64,7 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         heads = ("TOPIC", "PARTITION", *_OFFSETS, *_BYTES)
         print_table([heads, *(_row(layout) for layout in layouts)], frozenset(heads[1:]))
-    for text in dict.fromkeys(notices):
-        print(f"% {text}", file=sys.stderr)
+    warnings.print()
     return 0
 
 

@@ -18,7 +18,7 @@ __all__ = ["Warnings", "report_lines"]
 
 
 class Warnings:
-    """An observer that keeps the warnings of a command that decodes nothing, and prints them after its output."""
+    """An observer that keeps the warnings of a command that decodes nothing, and prints each once after its output."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
@@ -31,7 +31,7 @@ class Warnings:
     def print(self) -> None:
         """Print the warnings to stderr, behind all that was printed to stdout."""
         sys.stdout.flush()
-        for text in self._texts:
+        for text in dict.fromkeys(self._texts):
             print(f"% note: {text}", file=sys.stderr)
 
 

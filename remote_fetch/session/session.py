@@ -216,7 +216,8 @@ class Session:
     ) -> dict[TopicIdPartition, LocalLog]:
         """The logs on the brokers' own disks. Empty without brokers. `otherwise`: the consequence if they do not tell.
 
-        The reasons are reported, each once. `sizes` is that of `local_logs.local_logs`.
+        The reasons are reported, each once, and as warnings if the `sizes` were wanted: these are shown to a user.
+        `sizes` is that of `local_logs.local_logs`.
         """
         if self.brokers is None:
             return {}
@@ -224,7 +225,7 @@ class Session:
         def say(text: str) -> None:
             if text not in self._said:
                 self._said.add(text)
-                self.observe(Notice(f"{text}; {otherwise}"))
+                self.observe(Notice(f"{text}; {otherwise}", is_warning=sizes))
 
         return local_logs(self.brokers.cluster, partitions, say, sizes=sizes)
 

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pytest
+
+from remote_fetch.errors import Unlocatable
+from remote_fetch.locate.cluster import Cluster, Topic
+from remote_fetch.model import LogBounds, TopicIdPartition, Uuid
+from remote_fetch.prepare import log_layout
+from remote_fetch.session import session as session_module
+from remote_fetch.session.local_logs import LocalLog
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -39,6 +49,31 @@ def test_a_lost_snapshot_leaves_one_fact_unknown(run: Run, bucket: str, tmp_path
     line = json.loads(outcome.lines[0])
     assert (outcome.code, line["remote_stable_offset"], line["tier_end"]) == (0, None, 9)
     assert "remote stable offset unknown" in outcome.stderr
+
+
+def test_why_brokers_do_not_tell_of_their_disks(run: Run, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The note has the form that those of `ls` and `plan` have."""
+
+    def asked(_: Cluster, __: object, say: Callable[[str], None], **___: object) -> dict[TopicIdPartition, LocalLog]:
+        say("no answer")
+        return {}
+
+    described = Topic("shop", Uuid(bytes(range(16))), (0, 1), may_read=True)
+    monkeypatch.setattr(Cluster, "describe", lambda *_, **__: described)
+    monkeypatch.setattr(Cluster, "log_bounds", lambda *_: LogBounds(0, 9))
+    monkeypatch.setattr(session_module, "local_logs", asked)
+    outcome = run("bounds", "-t", "shop", "-b", "127.0.0.1:1", "-X", "remote.locator=listing", "--url", bucket)
+    assert (outcome.code, len(outcome.lines)) == (0, 3)
+    assert outcome.stderr == "% note: no answer; the columns of the local log are empty\n"
+
+
+def test_one_cause_of_several_partitions_is_noted_once(run: Run, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(*_: object) -> None:
+        raise Unlocatable("no producer snapshot")
+
+    monkeypatch.setattr(log_layout, "open_partition", lost)
+    said = run("bounds", "-t", "shop", "--url", bucket).stderr
+    assert said == "% note: remote stable offset unknown: no producer snapshot\n"
 
 
 def test_what_is_not_there(run: Run, bucket: str) -> None:
