@@ -72,7 +72,8 @@ _STORES = frozenset(
     }
 )
 _JAAS = re.compile(r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b(.*?);?\s*", re.DOTALL | re.IGNORECASE)
-_JAAS_OPTION = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
+_JAAS_OPTION = re.compile(r"""([\w.$-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
+_JAAS_KEY = "kafka.sasl.jaas.config"
 _EXTENSION = "extension_"
 """Prefix of the options of an OAuthBearerLoginModule that are sent to the broker beside the token (KIP-342)."""
 _USER = {"username": "sasl.username", "password": "sasl.password"}
@@ -91,6 +92,23 @@ _LOGIN_MODULES: Mapping[str, Mapping[str, str]] = {
     },
 }
 """The options of each login module that librdkafka has, with librdkafka's names."""
+_NEEDLESS = frozenset(
+    {
+        "client",
+        "debug",
+        "doNotPrompt",
+        "isInitiator",
+        "refreshKrb5Config",
+        "renewTGT",
+        "serviceName",
+        "storeKey",
+        "useKeyTab",
+        "useTicketCache",
+    }
+)
+"""Options that change nothing for librdkafka: with kinit it has Kerberos tickets, and logs by a setting of its own."""
+_BROKERS_USER = "user_"
+"""Prefix of the options of a broker's PlainLoginModule. The login of a client ignores them."""
 
 
 def librdkafka_properties(java: Mapping[str, str]) -> dict[str, str]:
@@ -124,28 +142,51 @@ def _value(name: str, value: str) -> str:
 
 
 def _login(jaas: str) -> dict[str, str]:
-    key = "kafka.sasl.jaas.config"
     parsed = _JAAS.fullmatch(jaas)
     if parsed is None:
-        raise ConfigError(
-            "Kafka option 'sasl.jaas.config' is wrong: expected `<login module> required <name>=<value> ...;`",
-            key=key,
-        )
+        raise _wrong()
     module = parsed[1].rpartition(".")[2]
     known = _LOGIN_MODULES.get(module)
     if known is None:
         raise ConfigError(
             f"Kafka option 'sasl.jaas.config' names the login module {module}, which only the Java client has; "
             f"there are {', '.join(_LOGIN_MODULES)}",
-            key=key,
+            key=_JAAS_KEY,
             hint="Give librdkafka's own sasl.* properties as kafka.sasl.*",
         )
     options = {
         name: re.sub(r"\\(.)", r"\1", quoted) or single or bare
         for name, quoted, single, bare in _JAAS_OPTION.findall(parsed[2])
     }
+    if _JAAS_OPTION.sub("", parsed[2]).strip():
+        raise _wrong()
     found = {known[name]: value for name, value in options.items() if name in known}
-    return {**found, **_of_tokens(options)} if module == "OAuthBearerLoginModule" and options else found
+    more = _of_tokens(options) if module == "OAuthBearerLoginModule" and options else {}
+    lacking = [name for name, value in options.items() if name not in known and not _is_needless(module, name, value)]
+    if lacking:
+        raise ConfigError(
+            f"Kafka option 'sasl.jaas.config' has options of {module} that librdkafka does not have: "
+            f"{', '.join(lacking)}",
+            key=_JAAS_KEY,
+            hint=f"Leave them out; of this module it has {', '.join(known)}",
+        )
+    return {**found, **more}
+
+
+def _wrong() -> ConfigError:
+    return ConfigError(
+        "Kafka option 'sasl.jaas.config' is wrong: expected `<login module> required <name>=<value> ...;`",
+        key=_JAAS_KEY,
+    )
+
+
+def _is_needless(module: str, name: str, value: str) -> bool:
+    """Whether librdkafka logs in as the Java client does without this option."""
+    if name == "tokenauth":  # of a delegation token (KIP-48)
+        return value.strip().lower() != "true"
+    if module == "OAuthBearerLoginModule" and name.startswith(_EXTENSION):
+        return True
+    return name in _NEEDLESS or name.startswith(_BROKERS_USER)
 
 
 def _of_tokens(options: Mapping[str, str]) -> dict[str, str]:
@@ -155,7 +196,7 @@ def _of_tokens(options: Mapping[str, str]) -> dict[str, str]:
         raise ConfigError(
             f"Kafka option 'sasl.jaas.config' makes unsecured tokens ({', '.join(unsecured)}), which only the Java "
             "client does in this way",
-            key="kafka.sasl.jaas.config",
+            key=_JAAS_KEY,
             hint="For tests, leave it out, and give kafka.enable.sasl.oauthbearer.unsecure.jwt=true and "
             "kafka.sasl.oauthbearer.config='principal=NAME'",
         )

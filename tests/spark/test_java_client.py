@@ -90,6 +90,33 @@ def test_kerberos() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("jaas", "names"),
+    [
+        ("a.ScramLoginModule required username='u' password='p' tokenauth=true;", "tokenauth"),
+        ("com.Krb5LoginModule required ticketCache='secret' keytab='secret';", "ticketCache, keytab"),
+        ("a.OAuthBearerLoginModule required clientId='c' ssl.truststore.location='secret';", "ssl.truststore.location"),
+        ("a.PlainLoginModule required user='secret' password='secret';", "user"),
+    ],
+)
+def test_options_that_librdkafka_lacks(jaas: str, names: str) -> None:
+    with pytest.raises(ConfigError, match=rf"that librdkafka does not have: {names}\. Leave them out") as caught:
+        librdkafka_properties({"sasl.jaas.config": jaas})
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("more", ["tokenauth=false", "serviceName='kafka'", "user_me='pw' debug=true"])
+def test_options_that_change_nothing(more: str) -> None:
+    jaas = f"a.PlainLoginModule required username='me' password='pw' {more};"
+    assert librdkafka_properties({"sasl.jaas.config": jaas}) == {"sasl.username": "me", "sasl.password": "pw"}
+
+
+@pytest.mark.parametrize("more", ["; a.PlainLoginModule required username='b'", "username", "= x"])
+def test_what_the_java_client_does_not_take_either(more: str) -> None:
+    with pytest.raises(ConfigError, match="'sasl\\.jaas\\.config' is wrong: expected"):
+        librdkafka_properties({"sasl.jaas.config": f"a.PlainLoginModule required username='me' {more};"})
+
+
 def test_oauth() -> None:
     module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
     jaas = f'{module} required clientId="c" clientSecret="s" scope="x";'
