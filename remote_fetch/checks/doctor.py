@@ -32,6 +32,7 @@ from remote_fetch.errors import RemoteFetchError, StorageDenied
 from remote_fetch.fetch.broker_file import complete
 from remote_fetch.hosts import shown_url
 from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.unreadable import denied
 from remote_fetch.model import IsolationLevel, RemoteLogSegmentMetadata
 from remote_fetch.observe import Event, Notice
 from remote_fetch.session.brokers import make_cluster
@@ -214,9 +215,11 @@ class Doctor:
         check, segment = tried("metadata", None, lambda: located(session, self._readable_topic))
         if session.unlocated is not None:
             config = self._config()
-            command = grant(config.for_locator(), config.settings.locator_topic, "Describe", "Read")
-            hint = f"{command}; or list the bucket instead: {_LOCATOR}={_LISTING}"
-            return Check("metadata", State.FAILED, "; ".join(self._notices) or check.text, hint), None
+            text, topic = "; ".join(self._notices) or check.text, config.settings.locator_topic
+            hint = f"list the bucket instead: {_LOCATOR}={_LISTING}"
+            if denied(topic).message in text:
+                hint = f"{grant(config.for_locator(), topic, 'Describe', 'Read')}; or {hint}"
+            return Check("metadata", State.FAILED, text, hint), None
         return check, segment
 
     def _refused_listing(self, found: Listed) -> Check:

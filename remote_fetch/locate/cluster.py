@@ -33,7 +33,7 @@ from remote_fetch.locate.admin_offsets import AdminOffsets
 from remote_fetch.locate.answers import raw_uuid, settings_of
 from remote_fetch.locate.clients import NO_LONG_POLL, PROBE, Consumer, admin_properties, consumer_properties
 from remote_fetch.locate.consumer_offsets import ConsumerOffsets
-from remote_fetch.locate.contact import first_contact
+from remote_fetch.locate.contact import SERVERS_KEY, first_contact
 from remote_fetch.locate.epoch_prober import EpochProber
 from remote_fetch.locate.slices import Newcomer, ask_in_slices
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
@@ -61,11 +61,19 @@ class Cluster:
 
     Thread-safe. A caller of `consumer` or `catcher` makes sure that one thread at a time uses the returned consumer.
     With `checks` the first question raises BrokerUnavailable if no broker answers. Without it, the first question waits
-    like any other.
+    like any other. `servers_key` is the key under which the user gave the addresses.
     """
 
-    def __init__(self, properties: Mapping[str, Any], *, timeout_ms: int, checks: bool = False) -> None:
+    def __init__(
+        self,
+        properties: Mapping[str, Any],
+        *,
+        timeout_ms: int,
+        checks: bool = False,
+        servers_key: str = SERVERS_KEY,
+    ) -> None:
         self._properties = dict(properties)
+        self._servers_key = servers_key
         self._is_unchecked = checks
         self._checking = threading.Lock()
         self._no_contact: BrokerUnavailable | None = None
@@ -282,7 +290,8 @@ class Cluster:
                 # Else each thread would wait for the same error in turn, the last of n threads n times as long.
                 raise copy(self._no_contact)
             try:
-                client = first_contact(admin_properties(self.properties), lambda: self._is_closed)
+                asked = admin_properties(self.properties)
+                client = first_contact(asked, lambda: self._is_closed, self._servers_key)
             except BrokerUnavailable as error:
                 self._no_contact, self._no_contact_s = copy(error), time.monotonic()  # without frames and their clients
                 raise

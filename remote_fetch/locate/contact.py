@@ -22,7 +22,9 @@ from remote_fetch.broker_errors import NO_ANSWER
 from remote_fetch.deadline import Deadline
 from remote_fetch.errors import BrokerUnavailable, Cancelled
 
-__all__ = ["first_contact", "setup_timeout_s"]
+__all__ = ["SERVERS_KEY", "first_contact", "setup_timeout_s"]
+
+SERVERS_KEY = "bootstrap.servers"
 
 _LOG = logging.getLogger("remote_fetch.contact")
 _ANSWER_S = 1.0
@@ -43,8 +45,12 @@ def setup_timeout_s(properties: Mapping[str, Any]) -> float:
     return float(properties.get(_SETUP_TIMEOUT, _SETUP_TIMEOUT_MS)) / 1000
 
 
-def first_contact(properties: Mapping[str, Any], is_closed: Callable[[], bool]) -> AdminClient:
+def first_contact(
+    properties: Mapping[str, Any], is_closed: Callable[[], bool], servers_key: str = SERVERS_KEY
+) -> AdminClient:
     """A client that one broker of the cluster has answered. `properties` are those of an AdminClient.
+
+    `servers_key` is the key under which the user gave the addresses.
 
     Raises BrokerUnavailable, with addresses and causes, if no broker answers within `setup_timeout_s`. Raises Cancelled
     as soon as `is_closed`. After two seconds the log gets a warning with the same causes.
@@ -68,7 +74,7 @@ def first_contact(properties: Mapping[str, Any], is_closed: Callable[[], bool]) 
             return client  # a refusal is an answer too
         client.poll(0)  # which calls `hear`
         if (is_refusal := not _REFUSED.isdisjoint(heard.values())) or deadline.is_over:
-            raise _unavailable(address, heard, timeout_s, is_refusal=is_refusal)
+            raise _unavailable(f"{servers_key}={address}", heard, timeout_s, is_refusal=is_refusal)
         if silence.is_over and not has_told:
             _LOG.warning("waiting %g s at most for a broker at %s: %s", timeout_s, address, _causes(heard, _SILENT_S))
             has_told = True
@@ -90,10 +96,11 @@ def _error_code(client: AdminClient, timeout_s: float) -> int | None:
         del asked
 
 
-def _unavailable(address: str, heard: Mapping[str, int], timeout_s: float, *, is_refusal: bool) -> BrokerUnavailable:
+def _unavailable(given: str, heard: Mapping[str, int], timeout_s: float, *, is_refusal: bool) -> BrokerUnavailable:
+    options = " (-b, or --to of a target)" if given.startswith(SERVERS_KEY) else ""
     return BrokerUnavailable(
-        f"no broker answers at bootstrap.servers={address}: {_causes(heard, timeout_s)}",
-        hint="Check the address (-b, or --to of a target), security.protocol with its credentials, and the network",
+        f"no broker answers at {given}: {_causes(heard, timeout_s)}",
+        hint=f"Check the address{options}, security.protocol with its credentials, and the network",
         is_refusal=is_refusal,
     )
 

@@ -80,9 +80,13 @@ def open_brokers(
 
 
 def make_cluster(
-    properties: Mapping[str, Any], timeout_ms: int = CLUSTER_TIMEOUT_MS, *, checks: bool = False
+    properties: Mapping[str, Any],
+    timeout_ms: int = CLUSTER_TIMEOUT_MS,
+    *,
+    checks: bool = False,
+    servers_key: str = "bootstrap.servers",
 ) -> Cluster:
     """A client of the cluster. It connects for the first question."""
     from remote_fetch.locate.cluster import Cluster  # noqa: PLC0415 - librdkafka is loaded for it
 
-    return Cluster(properties, timeout_ms=timeout_ms, checks=checks)
+    return Cluster(properties, timeout_ms=timeout_ms, checks=checks, servers_key=servers_key)

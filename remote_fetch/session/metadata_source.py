@@ -63,7 +63,9 @@ class MetadataSource:
 
     def _make_cluster(self, properties: dict[str, Any]) -> Cluster:
         """A client of its own. If it has keys of its own, its first contact tells which of them is wrong."""
-        return make_cluster(properties, checks=bool(self._config.locator))
+        servers = "bootstrap.servers"
+        key = f"remote.locator.{servers}" if servers in self._config.locator else servers
+        return make_cluster(properties, checks=bool(self._config.locator), servers_key=key)
 
     def set_sasl_credentials(self, username: str, password: str) -> MetadataTopic | None:
         """Take new credentials, unless the topic has a user of its own. Return the topic to read through from now on.

@@ -25,6 +25,7 @@ from remote_fetch.config import Config
 from remote_fetch.errors import ErrorKind, Unlocatable
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.unreadable import denied
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.session.brokers import make_cluster
@@ -187,9 +188,21 @@ def test_a_broker_that_does_not_answer(
     assert [int(each[SETUP_TIMEOUT]) for each in given] == [waits_ms]
 
 
-def test_the_rights_on_the_metadata_topic_are_those_of_its_own_client() -> None:
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (
+            denied("__remote_log_metadata"),
+            "kafka-acls.sh --bootstrap-server other:9092 --add --allow-principal User:alice ",
+        ),
+        (Unlocatable("__remote_log_metadata cannot be read: no broker answers"), "list the bucket instead: "),
+    ],
+)
+def test_the_metadata_topic_of_another_cluster(error: Unlocatable, hint: str) -> None:
+    """The rights on it are those of its own client. Brokers that are away refuse nothing."""
+
     def refused(topic: str | None) -> tuple[TopicIdPartition, ...]:
-        raise Unlocatable("this principal may not read the topic")
+        raise error
 
     main = {"bootstrap.servers": "main:9092", "sasl.username": "reader"}
     own = {"remote.locator.bootstrap.servers": "other:9092", "remote.locator.sasl.username": "alice"}
@@ -198,7 +211,8 @@ def test_the_rights_on_the_metadata_topic_are_those_of_its_own_client() -> None:
     check, _ = doctor._metadata(cast("Session", session))
     assert check.state is State.FAILED
     assert check.hint is not None
-    assert check.hint.startswith("kafka-acls.sh --bootstrap-server other:9092 --add --allow-principal User:alice ")
+    assert check.hint.startswith(hint)
+    assert check.hint.endswith("list the bucket instead: remote.locator=listing")
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,7 @@ def test_brokers_of_the_metadata_topic_that_are_away_are_named(
         with pytest.raises(Unlocatable, match=r"metadata cannot be read: no broker answers at .*invalid:1: "):
             session.locator.partitions(None)
     (said,) = (event.text for event in heard if isinstance(event, Notice) and "__remote_log_metadata" in event.text)
-    assert "no broker answers at bootstrap.servers=nowhere.invalid:1: " in said
+    assert "no broker answers at remote.locator.bootstrap.servers=nowhere.invalid:1: " in said
     assert "Failed to resolve 'nowhere.invalid:1'" in said
     assert capfd.readouterr() == ("", "")
 
