@@ -76,6 +76,8 @@ _JAAS_OPTION = re.compile(r"""([\w.$-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|
 _JAAS_KEY = "kafka.sasl.jaas.config"
 _EXTENSION = "extension_"
 """Prefix of the options of an OAuthBearerLoginModule that are sent to the broker beside the token (KIP-342)."""
+_SPECIAL, _ESCAPED = re.compile(r"[\\,]"), r"\\\g<0>"
+"""A comma ends an extension in librdkafka's list, unless there is a backslash before it."""
 _USER = {"username": "sasl.username", "password": "sasl.password"}
 _LOGIN_MODULES: Mapping[str, Mapping[str, str]] = {
     "PlainLoginModule": _USER,
@@ -201,7 +203,9 @@ def _of_tokens(options: Mapping[str, str]) -> dict[str, str]:
             "kafka.sasl.oauthbearer.config='principal=NAME'",
         )
     extensions = [
-        f"{name.removeprefix(_EXTENSION)}={value}" for name, value in options.items() if name.startswith(_EXTENSION)
+        f"{name.removeprefix(_EXTENSION)}={_SPECIAL.sub(_ESCAPED, value)}"
+        for name, value in options.items()
+        if name.startswith(_EXTENSION)
     ]
     more = {"sasl.oauthbearer.extensions": ",".join(extensions)} if extensions else {}
     return {"sasl.oauthbearer.method": "oidc", **more}

@@ -136,6 +136,12 @@ def test_oauth() -> None:
     }
 
 
+def test_the_signs_of_librdkafkas_list_in_an_extension() -> None:
+    """librdkafka 2.16 sent no extension at all with `x=a,b`, and `ab` for `a\\b`."""
+    jaas = r"a.OAuthBearerLoginModule required extension_x='a,b' extension_y='c\d';"
+    assert librdkafka_properties({"sasl.jaas.config": jaas})["sasl.oauthbearer.extensions"] == r"x=a\,b,y=c\\d"
+
+
 def test_certificates() -> None:
     pem = {
         "ssl.truststore.type": "PEM",
