@@ -13,7 +13,7 @@ from typing import Any
 
 from remote_fetch.errors import ConfigError
 
-__all__ = ["OTHER_NAMES", "check_utf8", "of_librdkafka", "with_own", "word_of"]
+__all__ = ["OTHER_NAMES", "check_utf8", "mechanism_of", "of_librdkafka", "with_own", "word_of"]
 
 _BROKERS, _TOPIC_DEFAULTS = "bootstrap.servers", "default.topic.config"
 OTHER_NAMES = {"metadata.broker.list": _BROKERS}
@@ -44,12 +44,18 @@ def with_own(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any
     If it takes no token, it gets none of the other client's keys for tokens: with an `oauth_cb` confluent_kafka waits
     for a token that librdkafka then never requests, and makes no client.
     """
-    both = {**shared, **own}
-    mechanism = str([None, *(both[name] for name in both if name in _MECHANISMS)][-1])
+    # A mechanism of its own wins over both names of the shared one.
+    others = _MECHANISMS if mechanism_of(own) is not None else ()
+    both = {**{name: value for name, value in shared.items() if name not in others}, **own}
     is_sasl = word_of(both, "security.protocol", "").startswith("sasl")
-    if is_sasl and mechanism.strip().upper() == "OAUTHBEARER":
+    if is_sasl and str(mechanism_of(both)).strip().upper() == "OAUTHBEARER":
         return both
     return {name: value for name, value in both.items() if name in own or not name.startswith(_FOR_TOKENS)}
+
+
+def mechanism_of(properties: Mapping[str, Any]) -> Any:
+    """The SASL mechanism, None if there is none. Of its two names the last one counts, as in librdkafka."""
+    return [None, *(value for name, value in properties.items() if name in _MECHANISMS)][-1]
 
 
 def word_of(properties: Mapping[str, Any], name: str, default: str) -> str:

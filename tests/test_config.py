@@ -268,13 +268,24 @@ def test_a_client_of_the_locator_gets_no_callback_for_tokens_that_it_does_not_ta
     theirs = {**tokens, "sasl.oauthbearer.method": "oidc"}
     other = {"remote.locator.bootstrap.servers": "other:9092"}
     assert Config.parse({**theirs, **other}).for_locator() == {**theirs, "bootstrap.servers": "other:9092"}
-    for name, value in (("sasl.mechanism", "PLAIN"), ("security.protocol", "SSL")):
-        kept = {"security.protocol": "SASL_SSL", "sasl.mechanisms": "oauthbearer", name: value}
+    for kept in (
+        {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"},
+        {"security.protocol": "SSL", "sasl.mechanisms": "oauthbearer"},
+    ):
+        ((name, value),) = kept.items() - theirs.items()
         assert Config.parse({**theirs, f"remote.locator.{name}": value}).for_locator() == kept
     own: dict[str, Any] = {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": give_token}
     password = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.password": "p"}
     config = Config.parse({**password, **{f"remote.locator.{name}": value for name, value in own.items()}})
     assert config.for_locator() == {**password, **own}
+
+
+def test_a_mechanism_of_the_locators_own_wins_over_both_names_of_the_other() -> None:
+    """Of two names the last one counts, and `{**shared, **own}` leaves a name where the shared one stands."""
+    both = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.mechanisms": "OAUTHBEARER"}
+    for name in ("sasl.mechanism", "sasl.mechanisms"):
+        config = Config.parse({**both, f"remote.locator.{name}": "SCRAM-SHA-256"})
+        assert config.for_locator() == {"security.protocol": "SASL_SSL", name: "SCRAM-SHA-256"}
 
 
 def test_the_parts_cannot_be_changed() -> None:

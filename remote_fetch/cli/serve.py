@@ -16,7 +16,7 @@ from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any
 
 from remote_fetch.cli.options import about, add_common_options, config_from, pairs_from
-from remote_fetch.config_client import of_librdkafka
+from remote_fetch.config_client import mechanism_of, of_librdkafka, with_own
 from remote_fetch.errors import ConfigError, MissingExtra
 from remote_fetch.session.session import Session
 
@@ -109,7 +109,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 "the service needs brokers, which say who may read what", key="bootstrap.servers", hint="Set -b"
             )
         of_clients = of_librdkafka(pairs_from(arguments.client_properties, "--client-property"))
-        properties = {**session.config.librdkafka, **of_clients}
+        properties = with_own(session.config.librdkafka, of_clients)
         settings = _settings(arguments, properties)
         server.check_exposure(settings, insecure=arguments.insecure)
         service = app.Service(session, settings, app.ask_through(properties, settings))
@@ -132,7 +132,7 @@ def _settings(arguments: argparse.Namespace, properties: dict[str, Any]) -> Serv
             raise ConfigError(f"{option} {value:g}: give {least:g} or more, at most {most:g}", key=option)
     if (arguments.tls_cert is None) != (arguments.tls_key is None):
         raise ConfigError("--tls-cert and --tls-key belong together", key="--tls-cert")
-    mechanisms = arguments.mechanisms or properties.get("sasl.mechanism") or properties.get("sasl.mechanisms")
+    mechanisms = arguments.mechanisms or mechanism_of(properties)
     if mechanisms is None:
         raise ConfigError(
             "clients' credentials go to the brokers by SASL, and no mechanism is named",

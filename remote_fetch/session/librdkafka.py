@@ -11,6 +11,7 @@ Rules of the file:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from remote_fetch.errors import ConfigError
@@ -25,8 +26,17 @@ _FOR_A_TOKEN = (*_MECHANISM, "security.protocol", "sasl.oauthbearer.metadata.aut
 requests it with a callback of the application, or with its own callback for AWS."""
 
 
-def check_properties(properties: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a property that librdkafka does not know or whose value it refuses."""
+def check_properties(properties: Mapping[str, Any], own: Mapping[str, Any] = MappingProxyType({})) -> None:
+    """Raise ConfigError for a property that librdkafka does not know or whose value it refuses.
+
+    `own` are those of the locator's client, which has the others too. The error then names their prefix.
+    """
+    _check(properties, "the configuration")
+    if own:
+        _check({**properties, **own}, "a property under remote.locator.")
+
+
+def _check(properties: Mapping[str, Any], what: str) -> None:
     if not properties:
         return
     from confluent_kafka import KafkaException  # noqa: PLC0415 - only if there is something to check
@@ -39,11 +49,11 @@ def check_properties(properties: Mapping[str, Any]) -> None:
         Consumer({"group.id": "remote-fetch-check", "log_level": 0, **checked}).close()
     except KafkaException as error:
         raise ConfigError(
-            f"librdkafka refuses the configuration: {error.args[0].str()}",
+            f"librdkafka refuses {what}: {error.args[0].str()}",
             hint="Keys that are not remote-fetch's own (docs/reference/configuration.md) are handed to librdkafka",
         ) from error
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"librdkafka refuses the configuration: {error}") from error
+        raise ConfigError(f"librdkafka refuses {what}: {error}") from error
 
 
 def _needs_token(properties: Mapping[str, Any]) -> bool:

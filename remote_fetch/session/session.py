@@ -144,7 +144,7 @@ class Session:
         """Open the parts that a configuration names. Raises ConfigError and the errors of the fetcher's `configure`."""
         completed = complete(config if isinstance(config, Config) else Config.parse(config))
         parsed = completed.config
-        check_properties({**parsed.librdkafka, **parsed.locator})  # `for_locator` leaves some out
+        check_properties(parsed.librdkafka, parsed.locator)  # `for_locator` leaves some out
         configured = bool(parsed.given.intersection(_STORAGE_KEYS)) or parsed.settings.locator == SERVICE
         fetcher: RemoteStorageFetcher = NoStorage()
         notices = ["no remote storage is configured: everything comes through the broker"]

@@ -33,6 +33,10 @@ def _loggers_as_before() -> Iterator[None]:
         (SIGNING, "the service needs brokers"),
         ((*BROKERS, *SIGNING), "--mechanisms, such as SCRAM-SHA-512"),
         ((*BROKERS, *SIGNING, "--mechanisms", "GSSAPI"), "--mechanisms GSSAPI: choose among PLAIN"),
+        (
+            (*BROKERS, *SIGNING, "-X", "sasl.mechanism=PLAIN", "--client-property", "sasl.mechanisms=GSSAPI"),
+            "--mechanisms GSSAPI: choose among PLAIN",
+        ),
         ((*BROKERS, *SIGNING, "--mechanisms", "PLAIN", "--listen", "8090"), "--listen: give HOST:PORT"),
         ((*BROKERS, *SIGNING, "--mechanisms", "PLAIN", "--listen", "0.0.0.0:0"), "without TLS the passwords"),
         ((*BROKERS, *SIGNING, "--mechanisms", "PLAIN", "--tls-cert", "a"), "--tls-cert and --tls-key belong together"),

@@ -28,6 +28,14 @@ def test_the_key_is_named() -> None:
     assert "configuration.md" in str(raised.value)
 
 
+def test_the_prefix_of_the_locators_keys_is_named() -> None:
+    check_properties({"client.id": "c"}, {"client.id": "d"})
+    with pytest.raises(ConfigError, match=r'a property under remote\.locator\.: No such .*"sasl\.usrname"'):
+        check_properties({"client.id": "c"}, {"sasl.usrname": "u"})
+    with pytest.raises(ConfigError, match=r'refuses the configuration: No such .*"sasl\.usrname"'):
+        check_properties({"sasl.usrname": "c"}, {"client.id": "d"})
+
+
 @pytest.mark.parametrize("mechanism", ["sasl.mechanisms", "sasl.mechanism"])
 def test_no_callback_is_called(mechanism: str) -> None:
     """A token server that fails now must not refuse a consumer, and no token is wasted."""
