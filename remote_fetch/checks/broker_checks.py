@@ -20,6 +20,7 @@ from remote_fetch.errors import UnknownTopic
 from remote_fetch.fetch.broker_file import STORAGE_MANAGER, layout_of
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.described import described_topic
+from remote_fetch.session.librdkafka import check_properties
 
 __all__ = ["Found", "brokers_check", "grant", "layout_of_brokers", "topic_checks"]
 
@@ -43,6 +44,7 @@ def brokers_check(cluster: Cluster) -> tuple[Check, bool]:
     """Whether brokers answer, how many there are, and the id of their cluster."""
 
     def ask() -> tuple[str, bool]:
+        check_properties(cluster.properties)
         brokers = cluster.metadata().brokers
         return f"{len(brokers)} of cluster {cluster.cluster_id() or 'without id'}", True
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from remote_fetch.config_client import mechanism_of, with_own, word_of
 from remote_fetch.errors import ConfigError
 
 __all__ = ["check_properties"]
@@ -33,12 +34,13 @@ def check_properties(properties: Mapping[str, Any], own: Mapping[str, Any] = Map
     """
     _check(properties, "the configuration")
     if own:
-        _check({**properties, **own}, "a property under remote.locator.")
+        _check(with_own(properties, own), "a property under remote.locator.")
 
 
 def _check(properties: Mapping[str, Any], what: str) -> None:
     if not properties:
         return
+    _check_token_source(properties)
     from confluent_kafka import KafkaException  # noqa: PLC0415 - only if there is something to check
 
     from remote_fetch.locate.clients import Consumer  # noqa: PLC0415 - as above
@@ -54,6 +56,26 @@ def _check(properties: Mapping[str, Any], what: str) -> None:
         ) from error
     except (TypeError, ValueError) as error:
         raise ConfigError(f"librdkafka refuses {what}: {error}") from error
+
+
+def _check_token_source(properties: Mapping[str, Any]) -> None:
+    """Raise ConfigError if a client would wait for a token that nothing gives. librdkafka does not report that."""
+    is_sasl = word_of(properties, "security.protocol", "").startswith("sasl")
+    if not is_sasl or str(mechanism_of(properties)).strip().upper() != "OAUTHBEARER":
+        return
+    is_given = (
+        callable(properties.get("oauth_cb")),
+        word_of(properties, "sasl.oauthbearer.method", "default") != "default",
+        word_of(properties, "sasl.oauthbearer.metadata.authentication.type", "none") != "none",
+        word_of(properties, "enable.sasl.oauthbearer.unsecure.jwt", "false") not in ("false", "f", "0"),
+        "plugin.library.paths" in properties,  # a library may set a callback of its own
+    )
+    if not any(is_given):
+        raise ConfigError(
+            "sasl.mechanism=OAUTHBEARER: nothing gives tokens",
+            key="sasl.mechanism",
+            hint="Set sasl.oauthbearer.method=oidc and sasl.oauthbearer.token.endpoint.url, or oauth_cb in Python",
+        )
 
 
 def _needs_token(properties: Mapping[str, Any]) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from remote_fetch.config_client import with_own
 from remote_fetch.errors import BrokerUnavailable, ConfigError
 from remote_fetch.locate.broker_settings import PASSWORD_MECHANISMS, TOKEN_MECHANISM
 from remote_fetch.session.brokers import make_cluster
@@ -60,7 +61,7 @@ def connection_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
             hint="Name a SASL listener of the brokers, with --client-property security.protocol=SASL_SSL and "
             "--client-property bootstrap.servers=... if the service's own connection uses another one",
         )
-    check_properties({**properties, **_SOME_CREDENTIALS})
+    check_properties(with_own(properties, _SOME_CREDENTIALS))
     left_out = (*_OWN_CREDENTIALS, *_OF_THE_CLIENT_OBJECT)
     return {name: value for name, value in properties.items() if not name.startswith(left_out)}
 

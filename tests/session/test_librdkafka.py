@@ -83,6 +83,19 @@ def test_no_token_is_asked_for(more: dict[str, Any], monkeypatch: pytest.MonkeyP
     assert properties["client.id"] == "c"
 
 
+@pytest.mark.parametrize("name", ["sasl.mechanism", "sasl.mechanisms"])
+def test_a_client_that_would_wait_for_a_token_for_ever(name: str) -> None:
+    """librdkafka 2.16 makes such a client, opens no connection, and reports nothing."""
+    waits = {"security.protocol": "sasl_ssl", name: "oauthbearer"}
+    with pytest.raises(ConfigError, match=r"sasl\.mechanism=OAUTHBEARER: nothing gives tokens"):
+        check_properties(waits)
+    with pytest.raises(ConfigError, match="nothing gives tokens"):
+        check_properties({"client.id": "c"}, {"security.protocol": "SASL_SSL", name: "OAUTHBEARER"})
+    check_properties({**waits, "security.protocol": "ssl"})
+    unsecured = {"enable.sasl.oauthbearer.unsecure.jwt": True, "sasl.oauthbearer.config": "principal=me"}
+    check_properties({**waits, **unsecured})
+
+
 def test_the_rest_is_checked_beside_an_oauth_callback() -> None:
     with pytest.raises(ConfigError, match=r"no\.such\.key"):
         check_properties({"sasl.mechanisms": "OAUTHBEARER", "oauth_cb": print, "no.such.key": "1"})
