@@ -13,7 +13,7 @@ from typing import Any
 
 from remote_fetch.errors import ConfigError
 
-__all__ = ["OTHER_NAMES", "check_utf8", "mechanism_of", "of_librdkafka", "with_own", "word_of"]
+__all__ = ["OTHER_NAMES", "check_servers", "check_utf8", "mechanism_of", "of_librdkafka", "with_own", "word_of"]
 
 _BROKERS, _TOPIC_DEFAULTS = "bootstrap.servers", "default.topic.config"
 OTHER_NAMES = {"metadata.broker.list": _BROKERS}
@@ -51,6 +51,13 @@ def with_own(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any
     if is_sasl and str(mechanism_of(both)).strip().upper() == "OAUTHBEARER":
         return both
     return {name: value for name, value in both.items() if name in own or not name.startswith(_FOR_TOKENS)}
+
+
+def check_servers(properties: Mapping[str, Any], prefix: str = "") -> None:
+    """Raise ConfigError for brokers that are named, but by no address. librdkafka would wait for one."""
+    named = str(properties.get(_BROKERS, "?"))
+    if not named.replace(",", "").strip():
+        raise ConfigError(f"{prefix}{_BROKERS} names no address: give HOST:PORT", key=prefix + _BROKERS)
 
 
 def mechanism_of(properties: Mapping[str, Any]) -> Any:

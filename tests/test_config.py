@@ -288,6 +288,16 @@ def test_a_mechanism_of_the_locators_own_wins_over_both_names_of_the_other() -> 
         assert config.for_locator() == {"security.protocol": "SASL_SSL", name: "SCRAM-SHA-256"}
 
 
+@pytest.mark.parametrize("value", ["", " ", ",", " , "])
+def test_brokers_without_an_address(value: str) -> None:
+    """librdkafka would wait for one that is added later."""
+    for name in ("bootstrap.servers", "metadata.broker.list", "remote.locator.bootstrap.servers"):
+        with pytest.raises(ConfigError, match=r"bootstrap\.servers names no address: give HOST:PORT") as raised:
+            Config.parse({name: value})
+        assert str(raised.value).startswith("remote.locator.") == name.startswith("remote.locator.")
+    assert "bootstrap.servers" not in Config.parse({"bootstrap.servers": None}).librdkafka
+
+
 def test_the_parts_cannot_be_changed() -> None:
     config = Config.parse({f"{OPTIONS}a": "b", "group.id": "g"})
     for part in (config.values, config.options, config.layout, config.librdkafka, KEYS, PREFIX_KEYS):

@@ -213,6 +213,7 @@ def test_records_of_others_that_the_comparison_finds(
     ("arguments", "said"),
     [
         (("restore", "-t", "orders", "--url", "/x"), "--to HOST:PORT"),
+        (("restore", "-t", "orders", "--url", "/x", "--to", ""), "bootstrap.servers names no address"),
         (("restore", "-t", "orders", "--url", "/x", "--to", "h:1", "--to-property", "x"), "--to-property, number 1"),
         (("replay", "-t", "orders", "--url", "/x", "--to", "h:1"), "--to-topic TOPIC"),
         (
