@@ -43,6 +43,7 @@ _SUFFIXES: Mapping[str, str] = {
 """The ends of the names of Kafka's files and of the objects that plug-ins make of them."""
 _OWN_SUFFIXES = {kind: suffix if suffix.startswith(".") else f".{suffix}" for suffix, kind in _SUFFIXES.items()}
 _NAMED_OFFSET = re.compile(r"[0-9]{20}(?![0-9])")
+_MAX_OFFSET = 2**63 - 1
 _MAX_FILE_BYTES = 64 << 20
 """The most that a file beside a segment may have, as in the layouts."""
 _KEPT_KEYS = ("fetch.", "remote.storage.options.", "remote.storage.fetcher.")
@@ -86,6 +87,10 @@ def add_parser(commands: Any, summary: str) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     if bool(arguments.objects) == (arguments.topic is not None):
         raise ConfigError("dump: give objects, or -t TOPIC -p PARTITION -o OFFSET", key="dump")
+    if not 0 <= (arguments.base_offset or 0) <= _MAX_OFFSET:
+        raise ConfigError(
+            f"--base-offset {arguments.base_offset}: no offset is below 0 or above 2^63 - 1", key="--base-offset"
+        )
     lines = Lines(sys.stdout.buffer, as_json=arguments.json, binary=arguments.binary)
     if arguments.topic is not None:
         return 0 if _dump_named(arguments, lines) else 1

@@ -171,6 +171,10 @@ def test_names_that_tell_nothing(run: Run, tmp_path: Path) -> None:
     assert (outcome.code, outcome.stdout) == (1, b"")
     assert "--base-offset" in outcome.stderr
     assert run("dump", "--base-offset", "7", str(tmp_path / "a.index")).lines[1:] == ["offset: 8 position: 256"]
+    for wrong in ("-5", str(2**63)):
+        outcome = run("dump", "--base-offset", wrong, str(tmp_path / "a.index"))
+        assert (outcome.code, outcome.stdout) == (1, b"")
+        assert f"--base-offset {wrong}: no offset is below 0 or above 2^63 - 1" in outcome.stderr
 
 
 @pytest.mark.parametrize("name", ["a?b.log", "a#b.log", "a?b/c.log"])
