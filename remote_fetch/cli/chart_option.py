@@ -43,6 +43,12 @@ def draw_chart(where: str, chart: Chart, title: str) -> None:
         raise ConfigError(f"--chart {where}: the file of a chart is an SVG: name it FILE.svg", key="--chart")
     try:
         with open(where, "w", encoding="utf-8") as file:
-            file.write(svg_chart(chart, title))
+            try:
+                file.write(svg_chart(chart, title))
+                file.flush()
+            except OSError:
+                if os.path.isfile(where):
+                    os.unlink(where)  # a part of a picture is none
+                raise
     except OSError as error:
         raise ConfigError(f"--chart {where}: {file_fault(error)}", key="--chart") from None

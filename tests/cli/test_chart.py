@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from remote_fetch.cli import chart_option
 from remote_fetch.cli.chart import chart_of, svg_chart, text_chart
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 
@@ -67,6 +70,28 @@ def test_a_picture_has_a_rectangle_for_each_segment() -> None:
         "offsets 0 to 99, 800 B", "offsets 100 to 199, 400 B"
     ]  # fmt: skip
     assert root.findtext(f"{SVG}text") == "a < b"
+
+
+class Full(io.StringIO):
+    """A file on a disk that becomes full."""
+
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def close(self) -> None:
+        pass
+
+
+def test_no_part_of_a_picture_is_left(run: Run, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(name: str, mode: str, encoding: str) -> Full:
+        Path(name).touch()
+        return Full()
+
+    monkeypatch.setattr(chart_option, "open", opened, raising=False)
+    outcome = run("ls", "--url", bucket, "--chart", str(tmp_path / "a.svg"))
+    assert (outcome.code, outcome.stdout) == (1, b"")
+    assert f"--chart {tmp_path / 'a.svg'}: No space left on device" in outcome.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("command", ["ls", "plan"])
