@@ -46,6 +46,9 @@ class AvroReader:
         resolve = resolver(written.node, self._node, recoder(written, self._schema))
 
         def decode(payloads: Column) -> Column:
-            return resolve(plain(payloads), None)
+            try:
+                return resolve(plain(payloads), None)
+            except RecursionError:  # each record inside a record is resolved inside it
+                raise Undecodable("nested too deeply") from None
 
         return decode

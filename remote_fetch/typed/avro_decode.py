@@ -22,6 +22,7 @@ from typing import Any
 
 from remote_fetch.errors import MissingExtra
 from remote_fetch.typed.arrays import Column, pa
+from remote_fetch.typed.avro_encode import record_encoder
 from remote_fetch.typed.avro_nodes import Array, Back, Enum, Map, Node, Record, Scalar, Union, walk
 from remote_fetch.typed.avro_schema import AvroSchema
 from remote_fetch.typed.compute import pc
@@ -46,7 +47,7 @@ def plain_value(schema: AvroSchema, node: Node) -> _Convert | None:
     if isinstance(node, Union):
         return _union_value(schema, node)
     if isinstance(node, Back):
-        return _encoder(schema, node.name)
+        return record_encoder(schema, node.name)
     if isinstance(node, Array):
         items = plain_value(schema, node.items)
         return None if items is None else lambda value: [items(item) for item in value]
@@ -185,19 +186,6 @@ def _union_value(schema: AvroSchema, node: Union) -> _Convert | None:
         return {name: inner if convert is None else convert(inner)}
 
     return convert_member
-
-
-def _encoder(schema: AvroSchema, name: str) -> _Convert:
-    from fastavro._write_py import schemaless_writer  # noqa: PLC0415 - as deep as the value, see above
-
-    parsed = _parsed(schema.physical_of(name))
-
-    def encode(value: Any) -> bytes:
-        data = io.BytesIO()
-        schemaless_writer(data, parsed, value)
-        return data.getvalue()
-
-    return encode
 
 
 def _said(error: BaseException) -> str:

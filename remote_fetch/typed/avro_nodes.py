@@ -172,10 +172,15 @@ class Map(Node):
 
 @dataclass(frozen=True)
 class Union(Node):
-    """A union, without its branch null. `branches` may be one: [null, T] and [T]."""
+    """A union, without its branch null. `branches` may be one: [null, T] and [T]. `null_at` is the place of null."""
 
     branches: tuple[Node, ...]
-    has_null: bool
+    null_at: int | None
+
+    @property
+    def has_null(self) -> bool:
+        """Whether null is a branch."""
+        return self.null_at is not None
 
     @cached_property
     def arrow(self) -> DataType:
@@ -284,10 +289,14 @@ def _complex(schema: Mapping[str, Any], names: _Names, inside: tuple[str, ...]) 
 
 def _union(schema: list[Any], names: _Names, inside: tuple[str, ...]) -> Node:
     nodes = [_node(branch, names, inside) for branch in schema]
-    branches = tuple(node for node in nodes if not (isinstance(node, Scalar) and node.kind == "null"))
+    branches = tuple(node for node in nodes if not _is_null(node))
     if not branches:
         return Scalar("null", pa.null())
-    return Union(branches, len(branches) < len(nodes))
+    return Union(branches, next((number for number, node in enumerate(nodes) if _is_null(node)), None))
+
+
+def _is_null(node: Node) -> bool:
+    return isinstance(node, Scalar) and node.kind == "null"
 
 
 def _record(schema: Mapping[str, Any], names: _Names, inside: tuple[str, ...]) -> Record:

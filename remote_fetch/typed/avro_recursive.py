@@ -1,46 +1,80 @@
 """Records inside themselves: they are kept as bytes, in the encoding of the reader's schema.
 
-Rules of the file: values are read and written by fastavro's Python code, which ends at Python's limit of depth.
+Rules of the file:
+
+- The bytes of the writer are decoded, resolved and encoded again, by the rules that hold for all other values. Each
+  level of records inside records is a column of its own.
+- The bytes are taken as they are if both schemas mean the same.
+- Values are read by fastavro's Python code, which ends at Python's limit of depth, as the levels do.
 """
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable
-
+from remote_fetch.typed.arrays import Column, pa
+from remote_fetch.typed.avro_decode import plain_decoder
+from remote_fetch.typed.avro_encode import encoded
+from remote_fetch.typed.avro_nodes import Back, Node
+from remote_fetch.typed.avro_resolve import Recoder, Resolver, resolver
 from remote_fetch.typed.avro_schema import AvroSchema
+from remote_fetch.typed.compute import numbered, pc
 from remote_fetch.typed.outcome import Undecodable
 
-__all__ = ["Recoder", "recoder"]
-
-Recoder = Callable[[str, str], Callable[[bytes], bytes] | None]
-"""From two names of records to a function from the writer's bytes to the reader's. None: they are the same."""
+__all__ = ["recoder"]
 
 
 def recoder(writer: AvroSchema, reader: AvroSchema) -> Recoder:
     """The recoder of two schemas."""
+    return _Recoder(writer, reader).resolver
 
-    def recode(written: str, wanted: str) -> Callable[[bytes], bytes] | None:
-        if writer.physical_of(written) == reader.physical_of(wanted):
-            return None
-        from fastavro import parse_schema  # noqa: PLC0415 - an extra
-        from fastavro._read_py import schemaless_reader  # noqa: PLC0415
-        from fastavro._write_py import schemaless_writer  # noqa: PLC0415
-        from fastavro.read import SchemaResolutionError  # noqa: PLC0415
 
-        old = parse_schema(writer.spelt_out(written))
-        new = parse_schema(reader.spelt_out(wanted))
+class _Recoder:
+    """Resolvers of records inside themselves, one for each two names: they are met again below."""
 
-        def change(value: bytes) -> bytes:
-            data = io.BytesIO()
+    def __init__(self, writer: AvroSchema, reader: AvroSchema) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._made: dict[tuple[str, str], Resolver] = {}
+
+    def resolver(self, written: Node, wanted: Node) -> Resolver:
+        if not isinstance(written, Back) or not isinstance(wanted, Back):
+            return self._resolver(written, wanted)
+        key = (written.name, wanted.name)
+
+        def again(array: Column, hidden: Column | None) -> Column:
+            return self._made[key](array, hidden)
+
+        if key not in self._made:
+            self._made[key] = again
             try:
-                schemaless_writer(data, new, schemaless_reader(io.BytesIO(value), old, new))
-            except RecursionError:
-                raise Undecodable("nested too deeply") from None
-            except (SchemaResolutionError, ValueError, TypeError, KeyError, AttributeError) as error:
-                raise Undecodable(str(error)) from error
-            return data.getvalue()
+                self._made[key] = self._resolver(written, wanted)
+            except Undecodable:
+                del self._made[key]
+                raise
+        return self._made[key]
 
-        return change
+    def _resolver(self, written: Node, wanted: Node) -> Resolver:
+        old = self._writer.below(written.name) if isinstance(written, Back) else None
+        new = self._reader.below(wanted.name) if isinstance(wanted, Back) else None
+        old_node, new_node = written if old is None else old.node, wanted if new is None else new.node
+        if old is not None and new is not None and old_node == new_node:
+            return lambda array, hidden: array
+        decode = None if old is None else plain_decoder(old)
+        change = resolver(old_node, new_node, self.resolver)
 
-    return recode
+        def resolve(array: Column, hidden: Column | None) -> Column:
+            absent = array.is_null() if hidden is None else pc.or_(array.is_null(), hidden)
+            places = pc.indices_nonzero(pc.invert(absent))
+            if not len(places):
+                return pa.nulls(len(array), wanted.arrow)  # the end of all levels
+            given = array.take(places)
+            found = change(given if decode is None else decode(given), None)
+            if new is not None:
+                found = pa.array(encoded(new_node, found), pa.binary())
+            return found.take(_back_to(places, len(array)))
+
+        return resolve
+
+
+def _back_to(places: Column, rows: int) -> Column:
+    """For each row its number in `places`, or null."""
+    return pc.index_in(numbered(rows), pc.cast(places, pa.int64()))

@@ -28,15 +28,17 @@ from remote_fetch.typed.avro_nodes import (
     Union,
     branches_of,
 )  # fmt: skip
-from remote_fetch.typed.avro_recursive import Recoder
 from remote_fetch.typed.avro_values import default_array, with_logical
 from remote_fetch.typed.compute import numbered, pc
 from remote_fetch.typed.outcome import Undecodable
 
-__all__ = ["Resolver", "resolver"]
+__all__ = ["Recoder", "Resolver", "resolver"]
 
 Resolver = Callable[[Column, Column | None], Column]
 """From plain columns of the writer to columns of the reader. The second argument tells which rows are hidden."""
+
+Recoder = Callable[[Node, Node], Resolver]
+"""The resolver of two types of which one at least is a record inside itself. Raises as `resolver`."""
 
 _PROMOTIONS = {
     "int": ("long", "float", "double"),
@@ -243,16 +245,7 @@ def _same_type(writer: Node, reader: Node) -> bool:
 def _back(writer: Node, reader: Node, recode: Recoder) -> Resolver:
     if not isinstance(writer, (Back, Record)) or not isinstance(reader, (Back, Record)):
         raise Undecodable(f"the writer's {_called(writer)} does not fit the reader's {_called(reader)}")
-    if not isinstance(writer, Back) or not isinstance(reader, Back):
-        raise Undecodable(f"the record {writer.name} contains itself in one of the two schemas alone")
-    change = recode(writer.name, reader.name)
-
-    def resolve(array: Column, hidden: Column | None) -> Column:
-        if change is None:
-            return array
-        return pa.array([None if value is None else change(value) for value in array.to_pylist()], pa.binary())
-
-    return resolve
+    return recode(writer, reader)
 
 
 def _struct(columns: list[Column], kind: DataType, nulls: Column | None, rows: int) -> Column:

@@ -61,13 +61,9 @@ class AvroSchema:
         """The schema in one piece, without logical types, and with wrapped unions."""
         return _Physical(self.names).of(self.root)
 
-    def physical_of(self, name: str) -> Any:
-        """As `physical`, of one of the named types."""
-        return _Physical(self.names).of(name)
-
-    def spelt_out(self, name: str) -> Any:
-        """One of the named types in one piece, as it was written, without logical types."""
-        return _Physical(self.names, keeps_all=True).of(name)
+    def below(self, name: str) -> AvroSchema:
+        """The schema of one of the named types."""
+        return AvroSchema(name, self.names)
 
 
 class _Physical:
@@ -77,10 +73,8 @@ class _Physical:
     namespace of the record around it, and a type without a namespace says so inside a record with one.
     """
 
-    def __init__(self, names: Mapping[str, Any], keeps_all: bool = False) -> None:
-        """`keeps_all`: unions, defaults and aliases stay, for resolution needs them."""
+    def __init__(self, names: Mapping[str, Any]) -> None:
         self._names = names
-        self._keeps_all = keeps_all
         self._met: set[str] = set()
         self._namespace = ""
         self._wraps: Iterator[int] = iter(range(1 << 30))
@@ -102,7 +96,7 @@ class _Physical:
         return self.of(kind)
 
     def _union(self, branches: list[Any]) -> Any:
-        if self._keeps_all or sum(branch != "null" for branch in branches) < 2:
+        if sum(branch != "null" for branch in branches) < 2:
             return [self.of(branch) for branch in branches]
         done, number = [], 0
         for branch in branches:
@@ -123,22 +117,14 @@ class _Physical:
         around, self._namespace = self._namespace, name.rpartition(".")[0]
         if around and not self._namespace:
             done["namespace"] = ""
-        kept = ("aliases", "default") if self._keeps_all else ()
         if kind == "enum":
             done["symbols"] = list(schema["symbols"])
         elif kind == "fixed":
             done["size"] = schema["size"]
         else:
-            done["fields"] = [
-                {
-                    "name": field["name"],
-                    "type": self.of(field["type"]),
-                    **{key: field[key] for key in kept if key in field},
-                }
-                for field in schema["fields"]
-            ]
+            done["fields"] = [{"name": field["name"], "type": self.of(field["type"])} for field in schema["fields"]]
         self._namespace = around
-        return {**done, **{key: schema[key] for key in kept if key in schema}}
+        return done
 
 
 def _json(text: str) -> Any:

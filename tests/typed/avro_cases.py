@@ -223,6 +223,7 @@ def as_fastavro(schema: AvroSchema, node: Node, value: Any) -> Any:
     if isinstance(node, Map):
         return {key: as_fastavro(schema, node.values, item) for key, item in value}
     if isinstance(node, Back):
-        return fastavro.schemaless_reader(io.BytesIO(value), fastavro.parse_schema(schema.spelt_out(node.name)), None)
+        parsed = {**schema.names[node.name], "__fastavro_parsed": True, "__named_schemas": schema.names}
+        return fastavro.schemaless_reader(io.BytesIO(value), parsed, None)
     assert isinstance(node, (Scalar, Enum, Fixed, Field))
     return value

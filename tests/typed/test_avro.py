@@ -101,41 +101,6 @@ def _same(found: Any, expected: Any) -> bool:
     return bool(found == expected)
 
 
-RECURSIVE = {
-    "type": "record",
-    "name": "Tree",
-    "fields": [{"name": "v", "type": "int"}, {"name": "next", "type": ["null", "Tree"], "default": None}],
-}
-
-
-def test_a_record_inside_itself_is_kept_as_bytes() -> None:
-    rows = [{"v": 1, "next": {"v": 2, "next": {"v": 3, "next": None}}}, {"v": 4, "next": None}]
-    reader = AvroReader(text(RECURSIVE))
-    assert reader.kept_as_bytes == ("Tree",)
-    assert reader.arrow_type.field("next").type == pa.binary()
-    assert typed(RECURSIVE, rows) == rows
-
-
-def test_a_record_inside_itself_is_written_anew_by_the_readers_schema() -> None:
-    later = {**RECURSIVE, "fields": [*RECURSIVE["fields"], {"name": "w", "type": "string", "default": "x"}]}
-    rows = [{"v": 1, "next": {"v": 2, "next": None}}]
-    assert typed(RECURSIVE, rows, later) == [{"v": 1, "next": {"v": 2, "next": None, "w": "x"}, "w": "x"}]
-
-
-@pytest.mark.parametrize("kind", ["int", "long"])
-def test_a_record_inside_itself_below_a_null(kind: str) -> None:
-    """The builders of Arrow put empty bytes below a null, and these are no value."""
-
-    def pair(number: str) -> dict[str, Any]:
-        below = record(("a", "A"), ("tree", {**RECURSIVE, "name": "Tree"}), name="B")
-        return record(("v", number), ("b", ["null", below]), ("u", ["string", "B"]), name="A")
-
-    inner = {"v": 2, "b": None, "u": "y"}
-    held = {"a": inner, "tree": {"v": 3, "next": None}}
-    rows = [{"v": 1, "b": None, "u": "x"}, {"v": 1, "b": held, "u": "x"}]
-    assert typed(pair("int"), rows, pair(kind)) == rows
-
-
 def test_a_uuid_of_bytes_below_a_null() -> None:
     """The builders of Arrow put empty bytes below a null, and these are no uuid."""
     of_bytes = {"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}
@@ -145,12 +110,6 @@ def test_a_uuid_of_bytes_below_a_null() -> None:
     rows: list[Any] = [{"maybe": None, "either": "x"}, {"maybe": one, "either": one}]
     text_of_one = {"id": str(uuid.UUID(int=0))}
     assert typed(schema, rows) == [rows[0], {"maybe": text_of_one, "either": text_of_one}]
-
-
-def test_a_value_that_is_nested_too_deeply_does_not_decode() -> None:
-    deep = b"\x02\x02" * 1_000_000 + b"\x02\x00"
-    with pytest.raises(Undecodable, match="too deeply"):
-        AvroReader(text(RECURSIVE)).decoder()(pa.array([deep]))
 
 
 def test_logical_types_become_those_of_arrow() -> None:

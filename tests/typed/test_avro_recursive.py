@@ -1,0 +1,129 @@
+"""Avro records inside themselves, in bytes of the reader's schema: as Apache Avro's reader for Java gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from remote_fetch.typed.arrays import pa
+from remote_fetch.typed.avro import AvroReader
+from remote_fetch.typed.outcome import Undecodable, decode_each
+from tests.typed.test_avro import record, text, typed
+
+RECURSIVE = {
+    "type": "record",
+    "name": "Tree",
+    "fields": [{"name": "v", "type": "int"}, {"name": "next", "type": ["null", "Tree"], "default": None}],
+}
+
+
+def test_a_record_inside_itself_is_kept_as_bytes() -> None:
+    rows = [{"v": 1, "next": {"v": 2, "next": {"v": 3, "next": None}}}, {"v": 4, "next": None}]
+    reader = AvroReader(text(RECURSIVE))
+    assert reader.kept_as_bytes == ("Tree",)
+    assert reader.arrow_type.field("next").type == pa.binary()
+    assert typed(RECURSIVE, rows) == rows
+
+
+def test_a_record_inside_itself_is_encoded_by_the_readers_schema() -> None:
+    later = {**RECURSIVE, "fields": [*RECURSIVE["fields"], {"name": "w", "type": "string", "default": "x"}]}
+    rows = [{"v": 1, "next": {"v": 2, "next": None}}]
+    assert typed(RECURSIVE, rows, later) == [{"v": 1, "next": {"v": 2, "next": None, "w": "x"}, "w": "x"}]
+
+
+@pytest.mark.parametrize("kind", ["int", "long"])
+def test_a_record_inside_itself_below_a_null(kind: str) -> None:
+    """The builders of Arrow put empty bytes below a null, and these are no value."""
+
+    def pair(number: str) -> dict[str, Any]:
+        below = record(("a", "A"), ("tree", {**RECURSIVE, "name": "Tree"}), name="B")
+        return record(("v", number), ("b", ["null", below]), ("u", ["string", "B"]), name="A")
+
+    inner = {"v": 2, "b": None, "u": "y"}
+    held = {"a": inner, "tree": {"v": 3, "next": None}}
+    rows = [{"v": 1, "b": None, "u": "x"}, {"v": 1, "b": held, "u": "x"}]
+    assert typed(pair("int"), rows, pair(kind)) == rows
+
+
+def tree(*fields: tuple[Any, ...]) -> dict[str, Any]:
+    return record(*fields, ("next", ["null", "T"], None), name="T")
+
+
+def inner_bytes(writer: Any, value: bytes, reader: Any) -> Any:
+    """The field `next` of a value that `writer` wrote."""
+    return AvroReader(text(reader)).decoder(text(writer))(pa.array([value])).field("next").to_pylist()
+
+
+UNIT = {unit: {"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("millis", "micros")}
+CENTS = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+FLAG = {"type": "fixed", "name": "F", "size": 2}
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted", "value", "expected"),
+    [
+        # A branch of the writer's own type, though an earlier one has the same values.
+        ("int", ["long", "int"], b"\2\2\4\0", b"\2\4\0"),
+        (["int", "string"], ["string", "double", "int"], b"\0\2\2\0\4\0", b"\4\4\0"),
+        (["bytes", "string"], ["string", "bytes"], b"\0\2a\2\2\2b\0", b"\0\2b\0"),
+        # A time keeps its meaning.
+        (UNIT["millis"], UNIT["micros"], b"\2\2\2\0", b"\xd0\x0f\0"),
+        # Other types of an unchanged meaning.
+        (CENTS, ["int", CENTS], b"\2a\2\4\xff\x7f\0", b"\2\4\xff\x7f\0"),
+        (FLAG, ["null", FLAG], b"ab\2cd\0", b"\2cd\0"),
+        ({"type": "map", "values": "int"}, {"type": "map", "values": "long"}, b"\0\2\2\2k\2\0\0", b"\2\2k\2\0\0"),
+        ({"type": "array", "items": "string"}, {"type": "array", "items": "bytes"}, b"\0\2\2\2k\0\0", b"\2\2k\0\0"),
+    ],
+)
+def test_a_value_of_another_schema(written: Any, wanted: Any, value: bytes, expected: bytes) -> None:
+    assert inner_bytes(tree(("v", written)), value, tree(("v", wanted))) == [expected]
+
+
+def test_a_default_of_bytes_is_not_text() -> None:
+    later = tree(("v", "int"), ("b", "bytes", "\u00ff\u0001"))
+    assert inner_bytes(tree(("v", "int")), b"\2\2\4\0", later) == [b"\4\4\xff\1\0"]
+
+
+def test_only_the_value_with_a_time_that_the_reader_lacks_does_not_decode() -> None:
+    reader = AvroReader(text(tree(("v", UNIT["millis"]))))
+    decode = reader.decoder(text(tree(("v", UNIT["micros"]))))
+    values = [b"\0\2" + inner + b"\0" for inner in (b"\xd0\x0f", b"\xd2\x0f")]  # 1000 and 1001 microseconds
+    decoded = decode_each(decode, pa.array(values), reader.arrow_type)
+    assert decoded.values.field("next").to_pylist() == [b"\2\0", None]
+    assert "would lose data: 1001" in decoded.reasons[1]
+
+
+@pytest.mark.parametrize("outer", [["null", "A"], {"type": "array", "items": "A"}])
+def test_records_that_contain_each_other(outer: Any) -> None:
+    def pair(kind: str) -> Any:
+        return record(("v", kind), ("b", ["null", record(("a", outer), ("w", kind), name="B")]), name="A")
+
+    many = isinstance(outer, dict)
+    leaf: dict[str, Any] = {"v": 3, "b": None}
+    middle: dict[str, Any] = {"v": 2, "b": {"a": [leaf, leaf] if many else leaf, "w": 4}}
+    top = {"v": 1, "b": {"a": [middle, leaf] if many else middle, "w": 5}}
+    assert typed(pair("int"), [leaf, top], pair("long")) == [leaf, top]
+
+
+def test_one_of_the_schemas_alone_contains_itself() -> None:
+    """The other one stops at a level, or begins at one."""
+    bounded = record(("v", "int"), ("next", ["null", {**record(("v", "int"), name="T"), "namespace": "low"}]), name="T")
+    value = b"\2\2\4\2\6\0"
+    reader = AvroReader(text(bounded))
+    assert reader.decoder(text(tree(("v", "int"))))(pa.array([value])).to_pylist() == [{"v": 1, "next": {"v": 2}}]
+    assert inner_bytes(bounded, b"\2\2\4", tree(("v", "int"))) == [b"\4\0"]
+
+
+def test_a_value_that_is_nested_too_deeply_does_not_decode() -> None:
+    deep = b"\x02\x02" * 1_000_000 + b"\x02\x00"
+    with pytest.raises(Undecodable, match="too deeply"):
+        AvroReader(text(RECURSIVE)).decoder()(pa.array([deep]))
+
+
+def test_a_value_of_another_schema_that_is_nested_too_deeply_does_not_decode() -> None:
+    reader = AvroReader(text(tree(("v", "long"))))
+    deep = [b"\2\2" * levels + b"\2\0" for levels in (20, 200, 1000)]
+    decoded = decode_each(reader.decoder(text(tree(("v", "int")))), pa.array(deep), reader.arrow_type)
+    assert decoded.values.field("next")[0].as_py() == deep[0][2:]
+    assert decoded.reasons[2] == "nested too deeply"
