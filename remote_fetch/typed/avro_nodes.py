@@ -28,8 +28,8 @@ from remote_fetch.errors import ConfigError
 from remote_fetch.typed.arrays import DataType, pa
 
 __all__ = [
-    "Array", "Back", "Enum", "Field", "Fixed", "Map", "Node", "Record", "Scalar", "Union", "branches_of", "node_of",
-    "walk",
+    "Array", "Back", "Enum", "Field", "Fixed", "Map", "Node", "Record", "Scalar", "Union", "branches_of", "decimal_of",
+    "node_of", "walk",
 ]  # fmt: skip
 
 _PLAIN: Mapping[str, DataType] = {
@@ -259,7 +259,7 @@ def _node(schema: Any, names: _Names, inside: tuple[str, ...]) -> Node:
         return _node(kind, names, inside)
     if kind in _NAMED_OR_NESTED:
         return _complex(schema, names, inside)
-    logical = _LOGICAL.get((kind, schema.get("logicalType", ""))) or (_decimal(schema) if kind == "bytes" else None)
+    logical = _LOGICAL.get((kind, schema.get("logicalType", ""))) or (decimal_of(schema) if kind == "bytes" else None)
     return Scalar(kind, logical or _PLAIN[kind])
 
 
@@ -283,7 +283,7 @@ def _complex(schema: Mapping[str, Any], names: _Names, inside: tuple[str, ...]) 
         return Enum(schema["name"], aliases, tuple(schema["symbols"]), schema.get("default"))
     size = schema["size"]
     is_uuid = schema.get("logicalType") == "uuid" and size == 16
-    arrow = _PLAIN["string"] if is_uuid else _decimal(schema) or _PLAIN["bytes"]
+    arrow = _PLAIN["string"] if is_uuid else decimal_of(schema) or _PLAIN["bytes"]
     return Fixed(schema["name"], aliases, size, arrow)
 
 
@@ -319,14 +319,25 @@ def _in_full(alias: str, schema: Mapping[str, Any]) -> str:
     return alias if "." in alias or not namespace else f"{namespace}.{alias}"
 
 
-def _decimal(schema: Mapping[str, Any]) -> DataType | None:
-    """The decimal type that a schema asks for. None if it asks for none, or for one that Arrow does not have."""
+def decimal_of(schema: Mapping[str, Any]) -> DataType | None:
+    """The decimal type that a schema of bytes or a fixed asks for.
+
+    None if it asks for none, for one that cannot be, which Avro's specification says to ignore, or for one that Arrow
+    does not have.
+    """
     precision, scale = schema.get("precision"), schema.get("scale", 0)
-    if schema.get("logicalType") != "decimal" or not isinstance(precision, int) or not isinstance(scale, int):
+    if schema.get("logicalType") != "decimal" or type(precision) is not int or type(scale) is not int:
         return None
     if not 0 <= scale <= precision or not 1 <= precision <= 76:
         return None
+    if schema["type"] == "fixed" and not _holds(schema["size"], precision):
+        return None
     return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+
+
+def _holds(size_bytes: int, digits: int) -> bool:
+    """Whether numbers of `size_bytes` have room for any number of `digits`, which are 76 at most."""
+    return size_bytes >= 32 or (size_bytes > 0 and 10**digits <= 1 << (8 * size_bytes - 1))
 
 
 def _takes_bytes(node: Node) -> bool:

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any
 
 from remote_fetch.errors import ConfigError, MissingExtra
-from remote_fetch.typed.avro_nodes import Back, Node, node_of, walk
+from remote_fetch.typed.avro_nodes import Back, Node, decimal_of, node_of, walk
 from remote_fetch.typed.schema_text import SchemaText
 
 __all__ = ["AvroSchema"]
@@ -41,7 +41,7 @@ class AvroSchema:
         names: dict[str, Any] = {}
         try:
             for text in schema.in_order():
-                root = parse_schema(_json(text), names)
+                root = parse_schema(_possible(_json(text)), names)
         except (SchemaParseException, Unknown, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ConfigError(f"not an Avro schema: {_reason(error)}") from error
         return cls(_bare(root), {name: _bare(each) for name, each in names.items()})
@@ -135,6 +135,22 @@ def _json(text: str) -> Any:
         if text.strip().isidentifier():
             return text.strip()
         raise
+
+
+def _possible(schema: Any) -> Any:
+    """A schema without decimals that cannot be: they are plain bytes, and fastavro refuses them."""
+    if isinstance(schema, list):
+        return [_possible(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: _possible(value) if key in _INNER else value for key, value in schema.items()}
+    if made.get("logicalType") == "decimal" and decimal_of(made) is None:
+        del made["logicalType"]
+    return made
+
+
+_INNER = ("type", "items", "values", "fields")
+"""The words of a schema under which other schemas stand."""
 
 
 def _bare(schema: Any) -> Any:
