@@ -2,7 +2,8 @@
 
 Rules of the file:
 
-- fastavro checks schemas and completes their names. A refusal becomes a ConfigError with its reason.
+- fastavro checks schemas and completes their names. A refusal becomes a ConfigError with its reason. A default of
+  another type is no reason: it harms only the values that need it, and registries have such schemas.
 - A decoder is given a schema without logical types, for Arrow has its own way from a number to a time.
 - A branch of a union with several branches is wrapped into a record of one field. The bytes of both are the same, and
   the name of the field tells which branch was decoded.
@@ -41,7 +42,7 @@ class AvroSchema:
         names: dict[str, Any] = {}
         try:
             for text in schema.in_order():
-                root = parse_schema(_possible(_json(text)), names)
+                root = parse_schema(_possible(_json(text)), names, _ignore_default_error=True)
         except (SchemaParseException, Unknown, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ConfigError(f"not an Avro schema: {_reason(error)}") from error
         return cls(_bare(root), {name: _bare(each) for name, each in names.items()})

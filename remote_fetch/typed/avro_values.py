@@ -13,7 +13,6 @@ import decimal
 import uuid
 from typing import Any
 
-from remote_fetch.errors import ConfigError
 from remote_fetch.typed.arrays import Column, DataType, pa
 from remote_fetch.typed.avro_nodes import Array, Back, Enum, Fixed, Map, Node, Record, Scalar, Union
 from remote_fetch.typed.outcome import Undecodable
@@ -36,7 +35,7 @@ def with_logical(array: Column, node: Scalar | Fixed) -> Column:
 
 
 def default_array(node: Node, default: Any, rows: int) -> Column:
-    """`rows` times the default of a field. Raises ConfigError for a default that the type does not have."""
+    """`rows` times the default of a field. Raises Undecodable for a default that the type does not have."""
     try:
         value = _value(node, default)
         if value is None:
@@ -44,7 +43,8 @@ def default_array(node: Node, default: Any, rows: int) -> Column:
         one = pa.array([value], node.arrow)
         return one.take(pa.nulls(rows, pa.int8()).fill_null(0))
     except (ValueError, TypeError, KeyError, AttributeError, decimal.DecimalException, pa.ArrowException) as error:
-        raise ConfigError(f"the default {default!r} of a field of the Avro schema is none of its type") from error
+        shown = repr(default)[:200]
+        raise Undecodable(f"the default {shown} of a field of the reader's schema is none of its type") from error
 
 
 def _decimals(array: Column, kind: DataType) -> Column:
@@ -106,6 +106,8 @@ _JSON_TYPES: dict[str, tuple[type, ...]] = {
     "boolean": (bool,), "int": (int,), "long": (int,), "float": (int, float), "double": (int, float),
     "string": (str,), "bytes": (str,),
 }  # fmt: skip
+_NO_NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+"""JSON has no words for them, and Java writes them as text."""
 
 
 def _leaf(node: Scalar | Fixed, default: Any) -> Any:
@@ -114,9 +116,15 @@ def _leaf(node: Scalar | Fixed, default: Any) -> Any:
             raise ValueError(default)
         return None
     kind = "bytes" if isinstance(node, Fixed) else node.kind
+    if kind in ("int", "long") and isinstance(default, float) and default.is_integer():
+        default = int(default)
+    if kind in ("float", "double") and isinstance(default, str):
+        return _NO_NUMBERS[default]
     if not isinstance(default, _JSON_TYPES[kind]) or (isinstance(default, bool) and kind != "boolean"):
         raise ValueError(default)
-    plain = str(default).encode("latin-1") if kind == "bytes" else default
+    plain: Any = str(default).encode("latin-1") if kind == "bytes" else default
+    if isinstance(node, Fixed) and len(plain) != node.size_bytes:
+        raise ValueError(default)
     if kind == "bytes" and node.plain != node.arrow:
         return with_logical(pa.array([plain], pa.binary()), node)[0].as_py()
     return plain  # Arrow takes the numbers of times as they are

@@ -267,11 +267,6 @@ def test_a_schema_that_is_none_is_an_error_of_the_configuration(schema: str, rea
         AvroReader(SchemaText("AVRO", schema))
 
 
-def test_a_default_of_another_type_is_an_error_of_the_configuration() -> None:
-    with pytest.raises(ConfigError, match="Default value <x>"):
-        AvroReader(text(record(("a", "int", "x"))))
-
-
 def test_values_of_plain_types_need_no_record() -> None:
     assert typed("string", ["a", "b"]) == ["a", "b"]
     assert typed(["null", "long"], [None, 5]) == [None, 5]

@@ -1,0 +1,42 @@
+"""Avro's logical types and defaults: what a default may be, and which values need it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from remote_fetch.typed.arrays import pa
+from remote_fetch.typed.avro import AvroReader
+from remote_fetch.typed.outcome import Undecodable, decode_each
+from tests.typed.test_avro import record, text
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        ("int", "x"), ("int", None), ("int", 2**31), ("long", 1.5), ("double", "many"), ("boolean", 1), ("null", 0),
+        (["null", "int"], "x"), ({"type": "array", "items": "int"}, {}), ({"type": "array", "items": "int"}, ["x"]),
+        ({"type": "fixed", "name": "F", "size": 2}, "abc"), ({"type": "enum", "name": "E", "symbols": ["A"]}, "B"),
+    ],
+)  # fmt: skip
+def test_a_default_of_another_type_harms_the_values_that_need_it(kind: Any, default: Any) -> None:
+    """As Confluent's deserializer for Java, which does not check the defaults of registered schemas."""
+    inner = record(("a", "int"), ("b", kind, default), name="In")
+    reader, old = record(("i", ["null", inner])), record(("i", ["null", record(("a", "int"), name="In")]))
+    assert AvroReader(text(reader)).decoder()(pa.array([b"\0"])).to_pylist() == [{"i": None}]
+    of_reader = AvroReader(text(inner))
+    with pytest.raises(Undecodable, match="is none of its type"):
+        of_reader.decoder(text(record(("a", "int"), name="In")))
+    of_reader = AvroReader(text(reader))
+    decoded = decode_each(of_reader.decoder(text(old)), pa.array([b"\0", b"\2\2", b"\0"]), of_reader.arrow_type)
+    assert decoded.values.to_pylist() == [{"i": None}, None, {"i": None}]
+    assert list(decoded.reasons) == [1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "expected"), [("long", 3.0, 3), ("double", "Infinity", float("inf")), ("float", 3, 3.0)]
+)
+def test_numbers_of_defaults_as_java_writes_and_reads_them(kind: str, default: Any, expected: Any) -> None:
+    decode = AvroReader(text(record(("b", kind, default)))).decoder(text(record()))
+    assert decode(pa.array([b""])).to_pylist() == [{"b": expected}]
