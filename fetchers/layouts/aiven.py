@@ -113,10 +113,10 @@ class AivenLayout:
         try:
             if start >= stop:
                 if start == chunks.segment_bytes and not 0 <= end <= start:
-                    _stored(store, opened, ByteRange(chunks.stored_bytes, chunks.stored_bytes))
+                    _stored(store, opened.log, ByteRange(chunks.stored_bytes, chunks.stored_bytes), chunks.stored_bytes)
                 return b""
             if opened.manifest.is_plain:
-                return _stored(store, opened, ByteRange(start, stop))
+                return _stored(store, opened.log, ByteRange(start, stop), chunks.stored_bytes)
             if chunks.original_bytes(0) > self._max_chunk_bytes:
                 raise DecompressionLimit(
                     f"chunks of {chunks.original_bytes(0)} bytes, {self._max_chunk_bytes} are allowed",
@@ -131,7 +131,7 @@ class AivenLayout:
         chunks = opened.manifest.chunks
         first, last = start // chunks.chunk_bytes, (stop - 1) // chunks.chunk_bytes
         wanted = ByteRange(chunks.stored_range(first).start, chunks.stored_range(last).end)
-        stored = _stored(store, opened, wanted)
+        stored = _stored(store, opened.log, wanted, chunks.stored_bytes)
         return bytes_of_chunks(stored, opened.manifest, opened.cipher, range(first, last + 1), ByteRange(start, stop))
 
     def read_index(
@@ -143,7 +143,7 @@ class AivenLayout:
         if place is None or place.start == place.end:
             return None if place is None else b""
         try:
-            data = _whole(store.get(opened.indexes, *place), place)
+            data = _stored(store, opened.indexes, place, opened.manifest.indexes_bytes)
             return data if opened.cipher is None else opened.cipher.decrypt(data)
         except RemoteFetchError as error:
             self._doubt(opened, error)
@@ -358,14 +358,13 @@ def _main_of(metadata: RemoteLogSegmentMetadata) -> str:
     return f"{folder}/{metadata.object_stem}"
 
 
-def _stored(store: ObjectStore, opened: _Opened, wanted: ByteRange) -> memoryview:
-    """Bytes of the object that has the chunks. At its end a byte more is asked for, which must not be there."""
-    stored_bytes = opened.manifest.chunks.stored_bytes
-    if wanted.end < stored_bytes:
-        return _whole(store.get(opened.log, *wanted), wanted)
-    found = memoryview(store.get(opened.log, wanted.start, wanted.end + 1))
+def _stored(store: ObjectStore, name: str, wanted: ByteRange, object_bytes: int) -> memoryview:
+    """Bytes of an object. At its end by the manifest a byte more is asked for, which must not be there."""
+    if wanted.end < object_bytes:
+        return _whole(store.get(name, *wanted), wanted)
+    found = memoryview(store.get(name, wanted.start, wanted.end + 1))
     if found.nbytes > wanted.end - wanted.start:
-        raise CorruptSegment(f"the object goes on behind byte {stored_bytes}, where its manifest ends it")
+        raise CorruptSegment(f"the object goes on behind byte {object_bytes}, where its manifest ends it")
     return _whole(found, wanted)
 
 

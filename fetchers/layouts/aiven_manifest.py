@@ -124,6 +124,11 @@ class Manifest:
     described: RemoteLogSegmentMetadata | None
 
     @property
+    def indexes_bytes(self) -> int:
+        """The size of the `.indexes` object."""
+        return max(place.end for place in self.indexes.values() if place is not None)
+
+    @property
     def is_plain(self) -> bool:
         """Whether the object is the segment, byte for byte."""
         return not self.is_compressed and self.encryption is None
@@ -244,6 +249,11 @@ def _segment_indexes(found: Mapping[str, Any]) -> Mapping[IndexType, ByteRange |
         place = _object(found, name)
         start = _number(place, "position")
         indexes[index_type] = ByteRange(start, start + _number(place, "size", most=MAX_INDEX_BYTES))
+    end = 0
+    for at in sorted(at for at in indexes.values() if at is not None):
+        if at.start != end:  # the plug-in writes one behind the other
+            raise CorruptSegment(f"an index ends at byte {end}, and the next one begins at {at.start}")
+        end = at.end
     return MappingProxyType(indexes)
 
 

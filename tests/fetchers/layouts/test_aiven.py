@@ -35,7 +35,8 @@ from remote_fetch.formats.tagged_fields import encode_compact_string
 from remote_fetch.model import UNKNOWN_SIZE, IndexType
 from remote_fetch.testing.metadata_records import encode_tagged_fields
 from remote_fetch.testing.records import encode_varint
-from tests.fetchers.layouts.aiven_writer import PARTITION, SEGMENT_ID, Store, Written
+from tests.cases import each_of
+from tests.fetchers.layouts.aiven_writer import INDEXES, PARTITION, SEGMENT_ID, Store, Written
 from tests.searches import examples
 
 LAYOUT = "remote.storage.layout."
@@ -246,6 +247,24 @@ def test_a_manifest_that_does_not_fit_its_objects_is_fetched_again(keyed: AivenL
     with pytest.raises(CorruptSegment):
         read(Store(damaged_objects))
     assert read(Store(objects)) == (LOG if index is None else b"the offset index")
+
+
+@each_of("number, by", [("position", -1), ("position", 1), ("size", -1), ("size", 1)])
+def test_the_place_of_an_index_is_not_believed_alone(number: str, by: int) -> None:
+    """Without encryption no checksum of the plug-in tells that these are not the bytes of the index."""
+    kinds = (
+        IndexType.OFFSET, IndexType.TIMESTAMP, IndexType.PRODUCER_SNAPSHOT, IndexType.LEADER_EPOCH,
+        IndexType.TRANSACTION,
+    )  # fmt: skip
+    layout = opened()
+    for start_offset, (key, kind) in enumerate(zip(INDEXES, kinds, strict=True), 9_000):
+        written = Written(LOG, start_offset=start_offset)
+        objects, manifest = written.objects(), written.manifest()
+        manifest["segmentIndexes"][key][number] += by
+        changed = {f"{written.name}.rsm-manifest": json.dumps(manifest).encode()}
+        with pytest.raises(CorruptSegment):
+            layout.read_index(Store(objects | changed), written.metadata, kind)
+        assert layout.read_index(Store(objects), written.metadata, kind) == written.indexes[key]
 
 
 @pytest.mark.parametrize("name", ["prefix", "key.prefx", "encryption.key.pairs.k1.private.key", "chunk.size"])
