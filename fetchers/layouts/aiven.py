@@ -43,6 +43,7 @@ from remote_fetch.errors import (
     DecompressionLimit,
     RemoteFetchError,
     SegmentNotFound,
+    StorageDenied,
     UnsupportedFormat,
 )
 from remote_fetch.fetch.inventory import ExpectedObject
@@ -185,7 +186,14 @@ class AivenLayout:
                 missing = error
                 continue
             self._is_iceberg = False
-            return _Opened(name, written + _LOG, written + _INDEXES, known.manifest, self._cipher(name, known))
+            try:
+                cipher = self._cipher(name, known)
+            except StorageDenied:
+                before, known = known, self._manifest(store, name)
+                if known.manifest.encryption == before.manifest.encryption:  # not damaged on its way
+                    raise
+                cipher = self._cipher(name, known)
+            return _Opened(name, written + _LOG, written + _INDEXES, known.manifest, cipher)
         if self._is_iceberg is None:
             self._is_iceberg = isinstance(self._what_is_there(store), UnsupportedFormat)
         if self._is_iceberg:

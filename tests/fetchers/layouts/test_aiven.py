@@ -228,6 +228,32 @@ def test_a_manifest_that_was_damaged_on_its_way(keyed: AivenLayout) -> None:
     assert keyed.read_segment(Store(objects), written.metadata, 0, -1) == LOG
 
 
+def test_the_first_data_key_was_damaged_on_its_way(key_file: Path) -> None:
+    """Nothing shows yet that the private key is right. A refusal would end the reads of all segments for a while."""
+    written = Written(LOG, 100, True, ("k1", KEY))
+    name = f"{written.name}.rsm-manifest"
+    manifest = written.manifest()
+    manifest["encryption"]["dataKey"] = f"k1:{base64.b64encode(bytes(256)).decode()}"
+    damaged_manifest = json.dumps(manifest).encode()
+
+    class DamagedOnce(Store):
+        def get(self, name: str, start: int = 0, end: int = -1) -> bytes:
+            found = super().get(name, start, end)
+            return damaged_manifest if self.gets == [(name, start, end)] else found
+
+    layout = AivenLayout()
+    layout.configure({f"{LAYOUT}encryption.key.pairs.k1.private.key.file": str(key_file)})
+    store = DamagedOnce(written.objects())
+    assert layout.read_segment(store, written.metadata, 0, -1) == LOG
+    assert [name.rpartition(".")[2] for name, *_ in store.gets] == ["rsm-manifest", "rsm-manifest", "log"]
+    layout = AivenLayout()
+    layout.configure({f"{LAYOUT}encryption.key.pairs.k1.private.key.file": str(key_file)})
+    always = Store(written.objects() | {name: damaged_manifest})
+    with pytest.raises(StorageDenied):
+        layout.read_segment(always, written.metadata, 0, -1)
+    assert len(always.gets) == 2
+
+
 @pytest.mark.parametrize("index", [None, IndexType.OFFSET])
 def test_a_manifest_that_does_not_fit_its_objects_is_fetched_again(keyed: AivenLayout, index: IndexType | None) -> None:
     """It may have been damaged on its way, and was JSON all the same."""
