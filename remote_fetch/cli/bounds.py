@@ -20,8 +20,8 @@ from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.prepare.arguments import parse_isolation
 from remote_fetch.prepare.bounds import Timestamp, parse_bound
 from remote_fetch.prepare.job import plan_job, planned_read
-from remote_fetch.prepare.parallel import all_at_once
 from remote_fetch.prepare.view import PartitionPlan
+from remote_fetch.session.parallel import all_at_once
 from remote_fetch.session.session import Session
 
 __all__ = ["bounds_of", "isolation_of", "plans_from"]

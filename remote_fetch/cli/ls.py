@@ -35,7 +35,7 @@ from remote_fetch.errors import UnknownTopic
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata
 from remote_fetch.observe import unusable_text
-from remote_fetch.prepare.parallel import all_at_once
+from remote_fetch.session.parallel import all_at_once
 from remote_fetch.session.session import Session
 
 __all__ = ["add_parser", "print_segments", "print_table"]

@@ -13,7 +13,7 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from remote_fetch.errors import Unlocatable
@@ -139,7 +139,7 @@ class BrokerLocator:
         """As `EndMeasurer.end_is_inferred`: always. No metadata record confirms an end."""
         return True
 
-    def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
+    def measure(self, partition: TopicIdPartition, segments: Sequence[RemoteLogSegmentMetadata]) -> Timeline:
         """As `EndMeasurer.measure`. The bytes tell an end that is wrong."""
         return self.timeline(partition)
 

@@ -11,7 +11,7 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from copy import copy
 
 from remote_fetch.errors import FallsBackError, RemoteFetchError, RetriableError, UnknownTopic
@@ -77,9 +77,9 @@ class DescribedLocator:
         """As `EndMeasurer.end_is_inferred`."""
         return self._tiered.end_is_inferred(segment)
 
-    def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
+    def measure(self, partition: TopicIdPartition, segments: Sequence[RemoteLogSegmentMetadata]) -> Timeline:
         """As `EndMeasurer.measure`."""
-        return self._tiered.measure(partition, segment)
+        return self._tiered.measure(partition, segments)
 
     def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
         """As `EndMeasurer.recheck`."""

@@ -9,14 +9,15 @@ Rules of the file:
   on with bytes of another segment.
 - An object without a batch is a gap, which compaction may have left. It is never taken for the end of the tier.
 - There is no log start, no access check and no state: an object that exists counts as a finished upload.
-- One listing is made at a time. The ends of several partitions are read at once.
+- One listing is made at a time. The ends of several partitions are read at once, and so are those of several segments.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 
 from remote_fetch.errors import FallsBackError, UnknownTopic, Unlocatable
@@ -32,7 +33,7 @@ from remote_fetch.locate.topics import (
 )
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, Survey, TopicIdPartition, Uuid
 
-__all__ = ["GAP_HINT", "ListingLocator", "Listings", "topic_names"]
+__all__ = ["GAP_HINT", "AllAtOnce", "ListingLocator", "Listings", "topic_names"]
 
 GAP_HINT = (
     "If the topic was compacted before it was tiered, compaction may have left this gap, and a listing cannot tell "
@@ -45,6 +46,12 @@ _RECHECKED_SEGMENTS = 16
 
 _NAMED_PARTITIONS = 1_000
 """How many partitions are listed to name existing topics in an error."""
+
+AllAtOnce = Callable[
+    [Callable[[RemoteLogSegmentMetadata], RemoteLogSegmentMetadata], Sequence[RemoteLogSegmentMetadata]],
+    Iterable[RemoteLogSegmentMetadata],
+]
+"""Calls a function with each segment, with several at once. Returns the results in order, or raises the first error."""
 
 _Segments = dict[TopicIdPartition, list[RemoteLogSegmentMetadata]]
 
@@ -81,12 +88,14 @@ def topic_names(listings: Listings) -> set[str]:
 class ListingLocator:
     """Timelines of the partitions of one storage, by listing it.
 
-    Several threads may call it at once, each about another partition, beside one call of `partitions`.
+    Several threads may call it at once, each about another partition, beside one call of `partitions`. `all_at_once`
+    reads the ends of several segments.
     """
 
-    def __init__(self, listings: Listings, reader: SegmentBytes) -> None:
+    def __init__(self, listings: Listings, reader: SegmentBytes, all_at_once: AllAtOnce = map) -> None:
         self._listings = listings
         self._reader = reader
+        self._all_at_once = all_at_once
         self._listing, self._keeping = threading.Lock(), threading.Lock()
         self._listed: _Segments = {}
         self._known: dict[TopicIdPartition, Timeline] = {}
@@ -180,15 +189,15 @@ class ListingLocator:
                     break
         return self._keep(listed, timeline)
 
-    def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
-        """The timeline with the real end of a segment in place of the guess.
+    def measure(self, partition: TopicIdPartition, segments: Sequence[RemoteLogSegmentMetadata]) -> Timeline:
+        """The timeline with the real ends of segments in place of the guesses.
 
-        If the segment has a gap in or right behind which another one begins, the end before the gap stays a guess.
+        If a segment has a gap in or right behind which another one begins, the end before the gap stays a guess.
         """
         listed, timeline = self._listed_of(partition), self.timeline(partition)
-        measured = self._measured(timeline, segment)
-        kept = [known for known in timeline.segments if known.segment_id != segment.segment_id]
-        return self._keep(listed, _timeline_of(partition, [*kept, measured]))
+        measured = {one.segment_id: one for one in self._all_at_once(partial(self._measured, timeline), segments)}
+        kept = [known for known in timeline.segments if known.segment_id not in measured]
+        return self._keep(listed, _timeline_of(partition, [*kept, *measured.values()]))
 
     def _measured(self, timeline: Timeline, segment: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
         """The segment with the last offset up to which its batches are believed."""

@@ -9,7 +9,7 @@ Rules of the file:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
 from remote_fetch.locate.timeline import Timeline
@@ -53,8 +53,8 @@ class EndMeasurer(Protocol):
     def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
         """Whether a segment's end offset is a guess from where the next one starts."""
 
-    def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
-        """The timeline with the real end of a segment whose end is a guess."""
+    def measure(self, partition: TopicIdPartition, segments: Sequence[RemoteLogSegmentMetadata]) -> Timeline:
+        """The timeline with the real ends of some segments whose ends are guesses."""
 
     def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
         """The timeline after a search for a segment that reaches `offset`. For a segment that ended too early."""
@@ -88,7 +88,7 @@ class ExactEnds(Locator, Protocol):
         """As `EndMeasurer.end_is_inferred`: never."""
         return False
 
-    def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
+    def measure(self, partition: TopicIdPartition, segments: Sequence[RemoteLogSegmentMetadata]) -> Timeline:
         """As `EndMeasurer.measure`. There is nothing to measure."""
         return self.timeline(partition)
 
@@ -160,9 +160,9 @@ class PlannedLocator:
             return True
         return segment.segment_id in self._inferred
 
-    def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
+    def measure(self, partition: TopicIdPartition, segments: Sequence[RemoteLogSegmentMetadata]) -> Timeline:
         """As `EndMeasurer.measure`."""
-        return self._found(partition).measure(partition, segment)
+        return self._found(partition).measure(partition, segments)
 
     def _found(self, partition: TopicIdPartition) -> GuessingLocator:
         """The full locator, after it has looked the partition up."""
@@ -211,10 +211,10 @@ class SharedLocator:
         with self._lock(segment.topic_id_partition):
             return self._locator.end_is_inferred(segment)
 
-    def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
+    def measure(self, partition: TopicIdPartition, segments: Sequence[RemoteLogSegmentMetadata]) -> Timeline:
         """As `EndMeasurer.measure`."""
         with self._lock(partition):
-            return self._locator.measure(partition, segment)
+            return self._locator.measure(partition, segments)
 
 
 class SharedStepwiseLocator(SharedLocator):

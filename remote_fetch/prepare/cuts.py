@@ -18,8 +18,8 @@ from remote_fetch.formats.indexes import OffsetIndex, OffsetPosition
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.prepare.batch_walk import batches_of, first_sound
 from remote_fetch.prepare.order import check_order
-from remote_fetch.prepare.parallel import all_at_once
 from remote_fetch.prepare.positions import count_tie, narrow_by, read_offset_index
+from remote_fetch.session.parallel import all_at_once
 from remote_fetch.session.storage import Storage
 
 __all__ = ["settle_cut"]

@@ -16,8 +16,8 @@ from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition
 from remote_fetch.observe import Notice
 from remote_fetch.prepare.opening import open_partition
-from remote_fetch.prepare.parallel import all_at_once
 from remote_fetch.session.local_logs import LocalLog
+from remote_fetch.session.parallel import all_at_once
 from remote_fetch.session.session import Session
 
 __all__ = ["LogLayout", "log_layouts"]

@@ -23,13 +23,13 @@ from remote_fetch.observe import Notice, Observer
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, leading_slices, plan_offsets
 from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.prepare.opening import open_partition
-from remote_fetch.prepare.parallel import TIMEOUT_MS, threads
 from remote_fetch.prepare.positions import narrow_edges
 from remote_fetch.prepare.segment_files import ProducerSnapshots
 from remote_fetch.prepare.time_lookup import TimeLookup
 from remote_fetch.prepare.transactions import Replan, settle, settle_listed, settle_steps
 from remote_fetch.prepare.true_sizes import with_true_sizes
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan, untiered
+from remote_fetch.session.parallel import TIMEOUT_MS, threads
 from remote_fetch.session.session import Session
 
 __all__ = ["Planner", "say_end"]

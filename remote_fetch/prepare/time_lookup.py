@@ -34,12 +34,12 @@ from remote_fetch.observe import Notice, SegmentScanned
 from remote_fetch.plan.ranges import SegmentSlice, leading_slices, plan_offsets
 from remote_fetch.prepare.batch_walk import batches_of, first_sound
 from remote_fetch.prepare.order import MisleadingIndex, check_order
-from remote_fetch.prepare.parallel import all_at_once
 from remote_fetch.prepare.positions import narrow_slice
 from remote_fetch.prepare.refusals import refuse_broker_ranges
 from remote_fetch.prepare.view import OpenPartition
 from remote_fetch.session.brokers import Brokers
 from remote_fetch.session.fallback import FallbackRule
+from remote_fetch.session.parallel import all_at_once
 from remote_fetch.session.storage import Storage
 
 __all__ = ["TimeLookup"]
@@ -160,7 +160,7 @@ class TimeLookup:
         Raises Unlocatable if no other segment has those offsets, because the wanted record may be in them.
         """
         partition, stop = piece.partition, piece.last_offset + 1
-        measured = self._locator.measure(partition, piece.segment).segments
+        measured = self._locator.measure(partition, [piece.segment]).segments
         behind = [one.end_offset + 1 for one in measured if one.segment_id == piece.segment.segment_id]
         first = max([piece.first_offset, *behind])
         if first >= stop:

@@ -102,14 +102,15 @@ def _measured(
     """
     guessed = [step for step in steps if isinstance(step, SegmentSlice) and ends.end_is_inferred(step.segment)]
     snapshots.load(step.segment for step in guessed)
+    undecided: list[RemoteLogSegmentMetadata] = []
     for step in guessed:
         try:
             is_decided = snapshots.closes_before(step.segment, step.last_offset + 1)
         except Unlocatable:
             is_decided = False  # without a snapshot the real end is needed
         if not is_decided:
-            opened = opened.with_timeline(ends.measure(opened.partition, step.segment))
-    return opened
+            undecided.append(step.segment)
+    return opened.with_timeline(ends.measure(opened.partition, undecided)) if undecided else opened
 
 
 def _followers(
@@ -144,7 +145,7 @@ def measured_behind(
             if guessed is None:
                 break
             measured.add(guessed.segment_id)
-            opened = opened.with_timeline(ends.measure(opened.partition, guessed))
+            opened = opened.with_timeline(ends.measure(opened.partition, [guessed]))
     return opened
 
 

@@ -19,6 +19,7 @@ from remote_fetch.locate.locator import GuessingLocator, KnownTimelines
 from remote_fetch.locate.snapshot import load_timelines
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import Notice, Observer, SegmentScanned
+from remote_fetch.session.parallel import all_at_once
 from remote_fetch.session.storage import Storage
 from remote_fetch.session.surveyor import listings_of
 from remote_fetch.settings import Settings
@@ -44,7 +45,7 @@ def open_listing(fetcher: RemoteStorageFetcher, storage: Storage) -> ListingLoca
             key="remote.locator",
             hint="Choose another locator than listing, or a fetcher with list_segments",
         )
-    return ListingLocator(listings_of(fetcher), _SegmentBytes(storage))
+    return ListingLocator(listings_of(fetcher), _SegmentBytes(storage), all_at_once)
 
 
 def open_snapshot(settings: Settings) -> KnownTimelines:

@@ -29,9 +29,9 @@ from remote_fetch.errors import (
 from remote_fetch.model import TopicIdPartition
 from remote_fetch.observe import Notice, Observer, Report, ignore
 from remote_fetch.prepare.completion import complete
-from remote_fetch.prepare.parallel import all_at_once
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.scan.scan import Scan
+from remote_fetch.session.parallel import all_at_once
 from remote_fetch.session.session import Session
 from remote_fetch.tables.tasks import Task, TaskPart
 

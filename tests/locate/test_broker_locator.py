@@ -180,7 +180,7 @@ def test_a_timeline_that_nobody_asked_for_is_that_of_the_whole_log() -> None:
     assert bounds(locator.timeline(leader.partition)) == [(0, 19), (20, 39), (40, 59)]
     assert leader.asked == []
     assert locator.end_is_inferred(leader.tiered[0])
-    assert bounds(locator.measure(leader.partition, leader.tiered[0])) == [(0, 19), (20, 39), (40, 59)]
+    assert bounds(locator.measure(leader.partition, [leader.tiered[0]])) == [(0, 19), (20, 39), (40, 59)]
 
 
 def test_partitions_are_those_of_the_cluster() -> None:

@@ -14,6 +14,7 @@ from remote_fetch.errors import UnknownTopic, Unlocatable
 from remote_fetch.locate.listing import ListingLocator, Listings
 from remote_fetch.locate.locator import SharedLocator
 from remote_fetch.model import UNKNOWN_SIZE, IndexType, RemoteLogSegmentMetadata, Survey, TopicIdPartition, Uuid
+from remote_fetch.session.parallel import all_at_once
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import SegmentOptions, encode_offset_index
@@ -81,6 +82,16 @@ class TestThreads:
         ]
         assert most == [1] * 4
 
+    def test_ends_of_several_segments_are_read_at_once(self) -> None:
+        bucket = Bucket(plain_log(segments=4).segments())
+        reader = Calling(bucket)
+        locator = ListingLocator(Listings(bucket.list_segments), reader, all_at_once)
+        guessed = locator.timeline(bucket.at(0).topic_id_partition)
+        reader.before_an_index = threading.Barrier(3, timeout=20).wait
+        measured = locator.measure(guessed.partition, guessed.segments[:3])
+        assert measured.segments == guessed.segments
+        assert [locator.end_is_inferred(one) for one in measured.segments] == [False] * 4
+
     @pytest.mark.parametrize("ask", ["timeline", "refresh", "recheck", "measure"])
     def test_a_newer_listing_outlives_an_answer_that_was_under_way(self, ask: str) -> None:
         *listed, newest = plain_log(segments=3).segments()
@@ -92,7 +103,7 @@ class TestThreads:
             "timeline": lambda: locator.timeline(partition),
             "refresh": lambda: locator.refresh(partition),
             "recheck": lambda: locator.recheck(partition, 100),
-            "measure": lambda: locator.measure(partition, next(bucket.list_segments())),
+            "measure": lambda: locator.measure(partition, [next(bucket.list_segments())]),
         }
 
         def grow() -> None:
@@ -284,7 +295,7 @@ class TestEnds:
         assert spans(locator, bucket) == [(0, 19), (20, 39), (40, 59)]
         empty = locator.timeline(partition).segments[0]
         assert locator.recheck(partition, 19).segments[0] == empty
-        measured = locator.measure(partition, empty)
+        measured = locator.measure(partition, [empty])
         assert [(s.start_offset, s.end_offset) for s in measured.segments] == [(0, -1), (20, 39), (40, 59)]
 
     def test_a_segment_without_a_batch_is_none(self) -> None:
@@ -362,7 +373,7 @@ class TestBytesOfOthers:
         locator, _ = locator_of(bucket)
         (partition,) = locator.partitions("topic")
         first = locator.timeline(partition).segments[0]
-        found = locator.measure(partition, first).segments[0]
+        found = locator.measure(partition, [first]).segments[0]
         believed = 39 if (own, other) == ("own", 1) else 19 if own == "own" else -1
         assert (found.start_offset, found.end_offset) == (0, believed)
         # Behind that end, the object has batches that the reader has to pass.
@@ -386,7 +397,7 @@ class TestBytesOfOthers:
         first = locator.timeline(partition).segments[0]
         assert first.end_offset == 14
         reader.asked.clear()
-        found = locator.measure(partition, first).segments[0]
+        found = locator.measure(partition, [first]).segments[0]
         assert (found.end_offset, locator.end_is_inferred(found)) == (44, False)
         size = len(bucket.log(0)) // 8
         # The last batch, then all from the batch before the other's start.
@@ -402,7 +413,7 @@ class TestBytesOfOthers:
         bucket.write_index(0, IndexType.OFFSET, encode_offset_index(places))
         locator, reader = locator_of(bucket)
         (partition,) = locator.partitions("topic")
-        found = locator.measure(partition, locator.timeline(partition).segments[0]).segments[0]
+        found = locator.measure(partition, locator.timeline(partition).segments[:1]).segments[0]
         assert found.end_offset == 19
         assert reader.without_index == ["misleading"]
 
@@ -416,7 +427,7 @@ class TestBytesOfOthers:
         locator, _ = locator_of(bucket)
         (partition,) = locator.partitions("topic")
         first = locator.timeline(partition).segments[0]
-        assert (first.end_offset, locator.measure(partition, first).segments[0].end_offset) == (4, 14)
+        assert (first.end_offset, locator.measure(partition, [first]).segments[0].end_offset) == (4, 14)
 
     def test_a_recheck_does_not_believe_it_either(self) -> None:
         bucket = Bucket(plain_log(segments=4).segments())

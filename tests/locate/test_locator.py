@@ -61,7 +61,7 @@ def test_a_shared_locator_answers_as_the_other_does() -> None:
     assert shared.timeline(timeline.partition) is timeline
     assert shared.refresh(timeline.partition) is timeline
     assert shared.recheck(timeline.partition, 30) is timeline
-    assert shared.measure(timeline.partition, timeline.segments[0]) is timeline
+    assert shared.measure(timeline.partition, timeline.segments) is timeline
     assert not shared.end_is_inferred(timeline.segments[0])
 
 
@@ -103,6 +103,6 @@ def test_a_plan_is_believed_until_more_is_needed() -> None:
     assert opened == []
     assert planned.refresh(timeline.partition) is timeline
     assert planned.recheck(timeline.partition, 30) is timeline
-    assert planned.measure(timeline.partition, timeline.segments[0]) is timeline
+    assert planned.measure(timeline.partition, timeline.segments) is timeline
     assert opened == [1]
     assert [planned.end_is_inferred(one) for one in timeline.segments[:2]] == [True, False]

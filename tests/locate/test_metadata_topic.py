@@ -93,7 +93,7 @@ def test_refresh_reads_only_new_records_of_the_needed_partition() -> None:
     assert reader.starts(partition) == [0]
     assert reader.locator.recheck(partition, 10).end_offset == 20
     assert topics.assignments[before:] == [[metadata_partition(DATA_ID, 3, COUNT)]]
-    assert reader.locator.measure(partition, segment(partition, 1)) == reader.locator.timeline(partition)
+    assert reader.locator.measure(partition, [segment(partition, 1)]) == reader.locator.timeline(partition)
     assert not reader.locator.end_is_inferred(segment(partition, 1))
 
 

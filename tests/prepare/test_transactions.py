@@ -5,6 +5,7 @@ The rest of the module is tested with whole reads, in tests/scan and in test_pla
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from struct import pack
 
@@ -14,7 +15,7 @@ from remote_fetch.config import Config
 from remote_fetch.errors import CorruptSegment, Unlocatable
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.locate.timeline import AbortedLists
-from remote_fetch.model import IndexType, LeaderEpoch, LogBounds
+from remote_fetch.model import IndexType, LeaderEpoch, LogBounds, RemoteLogSegmentMetadata
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, plan_offsets
 from remote_fetch.plan.visibility import AbortedIntervals, SequentialAborts
 from remote_fetch.prepare.planner import Planner
@@ -147,6 +148,34 @@ def test_a_snapshot_of_a_listed_segment_that_goes_on_behind_its_end() -> None:
     listed = replace(built.metadata, end_offset=1, segment_leader_epochs=())
     with Session(Config.parse({}), Bucket([built])) as session:
         assert ProducerSnapshots(session.storage).of(listed) == ()
+
+
+def test_the_ends_of_segments_with_an_open_transaction_are_measured_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = LogBuilder()
+    log.begin(7)
+    for _ in range(3):
+        log.append_batch([Record(0, value=b"aborted")], producer_id=7)
+        log.roll()
+    log.abort(7)
+    log.roll()
+    bucket, meeting = Bucket(log.segments()), threading.Barrier(3, timeout=20)
+
+    def fetch_index(metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes | None:
+        if index_type is IndexType.OFFSET:
+            meeting.wait()
+        return Bucket.fetch_index(bucket, metadata, index_type)
+
+    with Session(Config.parse({}), bucket) as session:
+        timeline = session.locator.timeline(bucket.at(0).topic_id_partition)
+        whole = Planner(session, COMMITTED).open_timeline(timeline, LogBounds(0, log.next_offset))
+        assert [session.locator.end_is_inferred(one) for one in timeline.segments] == [True, True, True, False]
+        monkeypatch.setattr(bucket, "fetch_index", fetch_index)
+        snapshots = ProducerSnapshots(session.storage)
+        settled, steps = settle_steps(
+            snapshots, session.locator, whole, lambda opened: plan_offsets(opened.partition, opened, 0, log.next_offset)
+        )
+        assert [(step.first_offset, step.last_offset) for step in steps] == [(0, 0), (1, 1), (2, 2), (3, 3)]
+        assert not any(map(session.locator.end_is_inferred, settled.timeline.segments))
 
 
 def lost_marker() -> tuple[LogBuilder, list[BuiltSegment]]:

@@ -100,7 +100,7 @@ def test_a_plan_does_not_forget_that_an_end_was_a_guess(lists_again: bool) -> No
         step = plan.steps[0]
         assert isinstance(step, SegmentSlice)
         partition, guessed = plan.opened.partition, step.segment
-        listed = session.locator.measure(partition, guessed).segments[0]
+        listed = session.locator.measure(partition, [guessed]).segments[0]
         if lists_again:
             session.locator.partitions("topic")
             listed = session.locator.timeline(partition).segments[0]

@@ -15,11 +15,11 @@ from remote_fetch.locate.locator import KnownTimelines
 from remote_fetch.locate.metadata_replay import METADATA_TOPICS
 from remote_fetch.model import IndexType
 from remote_fetch.observe import Event, Notice, ignore
-from remote_fetch.prepare.parallel import all_at_once
 from remote_fetch.session import session as module
 from remote_fetch.session.brokers import open_brokers
 from remote_fetch.session.budgets import _BUDGETS
 from remote_fetch.session.locating import Planned
+from remote_fetch.session.parallel import all_at_once
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
