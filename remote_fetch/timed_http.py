@@ -6,6 +6,10 @@ Rules of the file:
   as long as for the whole answer.
 - Interim answers (1xx, RFC 9110, 15.2) are passed over. `http.client` passes over 100 alone, and takes 103 for the
   answer: the next request of the connection would read the real one.
+- A head that breaks off is an error, and so are a length that is no number (RFC 9112, 6.3) and a head without a length
+  that `http.client` cannot read to its end. It would take the first for a whole answer, and would read the body of the
+  others until the server closes the connection.
+- A chunk has no negative size. `http.client` would hand it to `read`, which raises ValueError.
 - urllib3 is loaded by the caller.
 """
 
@@ -13,7 +17,7 @@ from __future__ import annotations
 
 import io
 import threading
-from http.client import HTTPException, HTTPResponse, parse_headers
+from http.client import HTTPException, HTTPMessage, HTTPResponse, IncompleteRead, parse_headers
 from typing import TYPE_CHECKING, Any
 
 from remote_fetch.deadline import Deadline
@@ -41,7 +45,15 @@ def timed(pool_class: type[Any], current: CurrentDeadline) -> type[Any]:
     class Response(HTTPResponse):
         def __init__(self, sock: socket.socket, *arguments: Any, **named: Any) -> None:
             super().__init__(sock, *arguments, **named)
-            self.fp = io.BufferedReader(_TimedReader(sock, self.fp, current))
+            self._reader = _TimedReader(sock, self.fp, current)
+            self.fp = io.BufferedReader(self._reader)
+
+        def begin(self) -> None:
+            super().begin()
+            if self._reader.is_at_end:
+                raise IncompleteRead(b"")
+            if not self.chunked:
+                _check_length(self.msg)
 
         def _read_status(self) -> tuple[str, int, str]:
             for _ in range(_MOST_INTERIM + 1):
@@ -51,8 +63,23 @@ def timed(pool_class: type[Any], current: CurrentDeadline) -> type[Any]:
                 parse_headers(self.fp)
             raise HTTPException(f"more than {_MOST_INTERIM} interim answers")
 
+        def _read_next_chunk_size(self) -> int:
+            size: int = super()._read_next_chunk_size()  # type: ignore[misc]
+            if size < 0:
+                raise ValueError("a chunk has a negative size")  # `http.client` makes it an IncompleteRead
+            return size
+
     connection = type("Connection", (pool_class.ConnectionCls,), {"response_class": Response})
     return type(pool_class.__name__, (pool_class,), {"ConnectionCls": connection})
+
+
+def _check_length(head: HTTPMessage) -> None:
+    """Raise HTTPException if a head does not tell where a body without chunks ends."""
+    lengths = {text.strip() for value in head.get_all("content-length", ()) for text in value.split(",")}
+    if len(lengths) > 1 or not all(length.isdecimal() for length in lengths):
+        raise HTTPException("the length of the answer is no number")
+    if head.defects and not lengths:
+        raise HTTPException("the head of the answer has a line that is no header")
 
 
 class _TimedReader(io.RawIOBase):
@@ -61,6 +88,7 @@ class _TimedReader(io.RawIOBase):
     def __init__(self, sock: socket.socket, file: Any, current: CurrentDeadline) -> None:
         self._socket, self._file = sock, file.detach()
         self._current = current
+        self.is_at_end = False
 
     def readable(self) -> bool:
         return True
@@ -68,6 +96,7 @@ class _TimedReader(io.RawIOBase):
     def readinto(self, buffer: Any) -> int | None:
         self._socket.settimeout(max(self._current.deadline.left_s, SMALLEST_S))
         read: int | None = self._file.readinto(buffer)
+        self.is_at_end = read == 0
         return read
 
     def close(self) -> None:

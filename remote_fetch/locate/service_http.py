@@ -10,6 +10,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import http.client
 import ssl
 import time
 import zlib
@@ -90,7 +91,7 @@ class HttpChannel:
     def _read(self, response: urllib3.BaseHTTPResponse, deadline: Deadline) -> Answer:
         try:
             headers = {name.lower(): value for name, value in response.headers.items()}
-            body = _Body(headers.get("content-encoding", "identity"))
+            body = _Body(headers.get("content-encoding", "identity").lower())
             while not deadline.is_over:
                 piece = response.read(_PIECE_BYTES)
                 if not piece:
@@ -176,4 +177,11 @@ def _failure_of(error: Exception) -> Exception:
         return StorageConnectTimeout("the service could not be connected in time")
     if isinstance(error, urllib3.exceptions.TimeoutError) or any(isinstance(one, TimeoutError) for one in causes):
         return StorageTimeout("the service did not answer in time")
+    broken_off = http.client.RemoteDisconnected | http.client.IncompleteRead
+    not_http = http.client.HTTPException | urllib3.exceptions.InvalidHeader
+    if any(isinstance(one, not_http) and not isinstance(one, broken_off) for one in causes):
+        return StorageUnavailable(
+            "the answer of the service is not HTTP",
+            hint="Check host, port and scheme of remote.locator.url: http:// is for a service without TLS",
+        )
     return StorageUnavailable("the service broke off in the middle of its answer")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import gzip
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 import pytest
@@ -24,6 +25,7 @@ from remote_fetch.errors import (
 )
 from remote_fetch.locate import service_http
 from remote_fetch.locate.service_http import MAX_ANSWER_BYTES, Answer, HttpChannel
+from tests.cases import each_of
 from tests.locate.scripted_service import Reply, ScriptedService, scripted_service
 
 TIMEOUT_S = 0.5
@@ -68,6 +70,7 @@ def test_a_redirect_is_an_answer() -> None:
 
 
 def test_a_compressed_answer() -> None:
+    assert answer_of(Reply(body=gzip.compress(b"{}"), headers={"Content-Encoding": "GZIP"})).body == b"{}"
     body = gzip.compress(b"hello" * 100_000)
     assert answer_of(Reply(body=body, headers={"Content-Encoding": "gzip"})).body == b"hello" * 100_000
 
@@ -100,6 +103,78 @@ def test_an_answer_that_does_not_come_whole(reply: Reply, error: type[RemoteFetc
     with pytest.raises(error):
         answer_of(reply, timeout_s=TIMEOUT_S)
     assert time.monotonic() - began_s < 8 * TIMEOUT_S
+
+
+@contextmanager
+def sending(data: bytes) -> Iterator[str]:
+    """The URL of a server that sends these bytes to its only client, and no more."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.settimeout(10)
+                connection.recv(1 << 16)
+                connection.sendall(data)
+                connection.shutdown(socket.SHUT_WR)
+                with suppress(ConnectionError):
+                    assert not connection.recv(1 << 16)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield "http://{}:{}".format(*listener.getsockname())
+        finally:
+            thread.join()
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+@each_of(
+    "data",
+    [
+        b"SSH-2.0-OpenSSH_9\r\n",
+        b"\x15\x03\x01\x00\x02\x02\x46",  # an alert of TLS
+        b"<html>an answer of HTTP/0.9</html>",
+        b"x" * 70_000,
+        b"HTTP/2 200 OK\r\ncontent-length: 2\r\n\r\n{}",
+        OK + b"no header\r\ncontent-length: 2\r\n\r\n{}",
+        OK + b"content-length: 2, 3\r\n\r\n{}",
+        OK + b"content-length: 2\r\ncontent-length: 3\r\n\r\n{}",
+        OK + b"content-length: -5\r\n\r\n{}",
+        OK + b"transfer-encoding: chunked\r\n\r\n" + b"1" * 70_000,
+    ],
+)
+def test_an_answer_that_is_not_http(data: bytes) -> None:
+    with sending(data) as url, channel_to(url) as channel:
+        with pytest.raises(StorageUnavailable, match="the answer of the service is not HTTP") as raised:
+            get(channel)
+        assert raised.value.hint is not None
+        assert "remote.locator.url" in raised.value.hint
+
+
+@each_of(
+    "data",
+    [
+        b"",
+        OK,
+        OK + b"content-type: application/json\r\n",
+        OK + b"content-le",
+        OK + b"transfer-encoding: chunked\r\n\r\n-5\r\n{}\r\n0\r\n\r\n",
+        OK + b"transfer-encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
+        OK + b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n",
+    ],
+)
+def test_an_answer_that_breaks_off(data: bytes) -> None:
+    with sending(data) as url, channel_to(url) as channel, pytest.raises(StorageUnavailable, match="broke off"):
+        get(channel)
+
+
+@each_of("head", [b"no header", b"X-\xff: y", b"Content-Length: 2"])
+def test_a_line_that_is_no_header_behind_the_length(head: bytes) -> None:
+    with sending(OK + b"Content-Length: 2\r\n" + head + b"\r\n\r\n{}") as url, channel_to(url) as channel:
+        assert get(channel).body == b"{}"
 
 
 def test_a_connection_that_broke_off_is_not_used_again() -> None:
