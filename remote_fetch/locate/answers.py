@@ -10,7 +10,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-__all__ = ["epoch_of", "raw_uuid", "settings_of"]
+__all__ = ["addresses_of", "epoch_of", "raw_uuid", "settings_of"]
 
 
 def epoch_of(found: Any) -> int:
@@ -31,3 +31,13 @@ def settings_of(admin: AdminClient, kind: ResourceType, name: str, timeout_s: fl
     wanted = ConfigResource(kind, name)
     found = admin.describe_configs([wanted], request_timeout=timeout_s)[wanted].result()
     return {key: entry.value for key, entry in found.items() if entry.value is not None}
+
+
+def addresses_of(described: Any) -> str:
+    """The addresses of the brokers that are in sync for any partition of a topic, as `bootstrap.servers` takes them.
+
+    `described` is the answer of `describe_topics`. Empty if it names no broker.
+    """
+    nodes = {node.id: node for partition in described.partitions for node in partition.isr if node.host}
+    hosts = {number: f"[{node.host}]" if ":" in node.host else node.host for number, node in sorted(nodes.items())}
+    return ",".join(f"{host}:{nodes[number].port}" for number, host in hosts.items())

@@ -30,7 +30,7 @@ from remote_fetch.broker_errors import is_unanswered
 from remote_fetch.deadline import Deadline
 from remote_fetch.errors import BrokerUnavailable, Cancelled
 from remote_fetch.locate.admin_offsets import AdminOffsets
-from remote_fetch.locate.answers import raw_uuid, settings_of
+from remote_fetch.locate.answers import addresses_of, raw_uuid, settings_of
 from remote_fetch.locate.clients import NO_LONG_POLL, PROBE, Consumer, admin_properties, consumer_properties
 from remote_fetch.locate.consumer_offsets import ConsumerOffsets
 from remote_fetch.locate.contact import SERVERS_KEY, first_contact
@@ -81,6 +81,7 @@ class Cluster:
         self._timeout_s = timeout_ms / 1000
         self._admin: AdminClient | None = None
         self._newcomer = Newcomer()
+        self._in_sync: str | None = None
         self._consumers: dict[tuple[IsolationLevel, str], Consumer] = {}
         self._making = threading.Lock()
         self._prober = EpochProber(
@@ -97,6 +98,14 @@ class Cluster:
     def properties(self) -> dict[str, Any]:
         """The client configuration with the current credentials. It holds secrets."""
         return dict(self._properties)
+
+    @property
+    def contact_properties(self) -> dict[str, Any]:
+        """As `properties`, with the addresses of the brokers that were in sync for the topic that was described last.
+
+        For a client that tries one address after the other, because an address in the configuration may be silent.
+        """
+        return self._properties | ({} if self._in_sync is None else {"bootstrap.servers": self._in_sync})
 
     @property
     def answered_s(self) -> float:
@@ -123,6 +132,7 @@ class Cluster:
         """
         found = self._described(name, timeout_s)
         self.answered()
+        self._in_sync = addresses_of(found) or self._in_sync
         raw = raw_uuid(found.topic_id)
         operations = found.authorized_operations
         return Topic(

@@ -41,7 +41,7 @@ def local_logs(
     from remote_fetch.locate.broker_channel import BrokerChannel  # noqa: PLC0415 - an extra is loaded for it
 
     try:
-        channel = BrokerChannel(cluster.properties, timeout_ms=_CHANNEL_TIMEOUT_MS, say=say)
+        channel = BrokerChannel(cluster.contact_properties, timeout_ms=_CHANNEL_TIMEOUT_MS, say=say)
     except MissingExtra as error:
         say(error.message)
         return {}

@@ -72,7 +72,7 @@ def open_broker_locator(settings: Settings, cluster: Cluster, say: Callable[[str
     from remote_fetch.locate.location_schema import load_schema  # noqa: PLC0415 - as above
 
     schema = load_schema(settings.locator_schema_file)
-    channel = LocationChannel(lambda: cluster.properties, schema, timeout_ms=_ANSWER_TIMEOUT_MS)
+    channel = LocationChannel(lambda: cluster.contact_properties, schema, timeout_ms=_ANSWER_TIMEOUT_MS)
     return BrokerLocator(cluster, channel, say=say)
 
 

@@ -340,7 +340,9 @@ class Described:
 
 def test_another_client_is_made_where_a_broker_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that has lost the broker it would ask waits for that one until its deadline, and would for ever."""
-    found = SimpleNamespace(topic_id=KafkaUuid(1, 2), partitions=[SimpleNamespace(id=0)], authorized_operations=None)
+    found = SimpleNamespace(
+        topic_id=KafkaUuid(1, 2), partitions=[SimpleNamespace(id=0, isr=[])], authorized_operations=None
+    )
     clients = [Described(KafkaError._TIMED_OUT), Described(KafkaError._TIMED_OUT), Described(found)]
     monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", lambda _: clients.pop(0))
     cluster = Cluster({}, timeout_ms=60_000)
@@ -578,3 +580,25 @@ def test_a_client_that_cannot_be_made_fails_the_question(monkeypatch: pytest.Mon
     cluster.connect()
     with pytest.raises(KafkaException):
         cluster.names()
+
+
+def test_other_clients_get_the_addresses_of_brokers_in_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """kafka-python waits for its whole timeout if the address of the configuration that it tries is silent."""
+
+    def node(number: int, host: str | None) -> SimpleNamespace:
+        return SimpleNamespace(id=number, host=host, port=9090 + number)
+
+    partitions = [
+        SimpleNamespace(id=0, isr=[node(2, "b"), node(1, "a")]),
+        SimpleNamespace(id=1, isr=[node(3, "::1"), node(2, "b"), node(4, None)]),
+    ]
+    found = SimpleNamespace(topic_id=KafkaUuid(1, 2), partitions=partitions, authorized_operations=None)
+    monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", lambda _: Described(found))
+    cluster = Cluster({"bootstrap.servers": "silent:9092", "client.id": "me"}, timeout_ms=1_000)
+    assert cluster.contact_properties == cluster.properties
+    cluster.describe("t")
+    assert cluster.contact_properties == {"bootstrap.servers": "a:9091,b:9092,[::1]:9093", "client.id": "me"}
+    found.partitions = [SimpleNamespace(id=0, isr=[])]
+    cluster.describe("t")
+    assert cluster.contact_properties["bootstrap.servers"] == "a:9091,b:9092,[::1]:9093", "it names no broker"
+    assert cluster.properties["bootstrap.servers"] == "silent:9092"

@@ -10,6 +10,7 @@ import pytest
 
 from remote_fetch.errors import MissingExtra
 from remote_fetch.locate import broker_channel
+from remote_fetch.locate.cluster import Cluster
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.observe import Event, Notice
 from remote_fetch.session.local_logs import LocalLog
@@ -25,7 +26,7 @@ class Channel:
     asked_sizes = 0
 
     def __init__(self, properties: Mapping[str, Any], *, timeout_ms: int, say: Any) -> None:
-        assert properties["bootstrap.servers"] == "127.0.0.1:1"
+        assert properties["bootstrap.servers"] == "127.0.0.1:2"
         say("a reason")
 
     def local_starts(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
@@ -58,6 +59,8 @@ def test_starts_bounds_and_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(broker_channel, "BrokerChannel", Channel)
     monkeypatch.setattr(Channel, "closed", 0)
     monkeypatch.setattr(Channel, "asked_sizes", 0)
+    contact = property(lambda cluster: cluster.properties | {"bootstrap.servers": "127.0.0.1:2"})
+    monkeypatch.setattr(Cluster, "contact_properties", contact)
     said: list[str] = []
     with session(tmp_path, said) as opened:
         said.clear()
