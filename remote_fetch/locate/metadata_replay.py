@@ -124,6 +124,10 @@ class MetadataTopic:
         """Whether the topic is read through this client of a cluster."""
         return self._cluster is cluster
 
+    def cluster_id(self) -> str | None:
+        """As `Cluster.cluster_id`, of the cluster that keeps the topic."""
+        return self._cluster.cluster_id()
+
     def connect(self) -> None:
         """Begin to connect to the cluster, for a caller that asks other questions before it reads."""
         self._cluster.connect()

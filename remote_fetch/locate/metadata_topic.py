@@ -10,7 +10,8 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 
 from confluent_kafka import KafkaException
 
@@ -23,9 +24,12 @@ from remote_fetch.locate.replay_cache import Remark
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.topics import sorted_partitions
 from remote_fetch.locate.unreadable import Unreadable, unlocatable
-from remote_fetch.model import TopicIdPartition
+from remote_fetch.model import TopicIdPartition, Uuid
 
 __all__ = ["MetadataTopicLocator"]
+
+_TIERED = "remote.storage.enable"
+"""The setting of a tiered topic."""
 
 
 class MetadataTopicLocator(ExactEnds):
@@ -33,6 +37,7 @@ class MetadataTopicLocator(ExactEnds):
 
     `topic` None: no storage is configured, and no segment is located. `say` is called, once, with the reason why the
     metadata topic cannot be read. `recovered` is called when it can be read again, `remark` with reports of the cache.
+    `is_elsewhere`: the metadata topic has brokers of its own. If these seem to be the wrong ones, `remark` is called.
     """
 
     def __init__(
@@ -43,6 +48,7 @@ class MetadataTopicLocator(ExactEnds):
         say: Callable[[str], None],
         recovered: Callable[[], None] = lambda: None,
         remark: Callable[[Remark], None] = lambda _: None,
+        is_elsewhere: bool = False,
     ) -> None:
         self._cluster = cluster
         self._topic = topic
@@ -50,6 +56,8 @@ class MetadataTopicLocator(ExactEnds):
         self._recovered = recovered
         self._remark = remark
         self._remarked = 0
+        self._is_elsewhere = is_elsewhere
+        self._examined: set[Uuid] = set()
         self._is_unreadable = False
         self._is_failing = False
 
@@ -76,6 +84,8 @@ class MetadataTopicLocator(ExactEnds):
             self._topic.connect()  # over a slow line its clients need seconds, and so does the next question
         found = described_partitions(self._cluster, topic)
         self._read_for(found)
+        if self._is_elsewhere and not self._is_failing:
+            self._examine(found)
         return found
 
     def timeline(self, partition: TopicIdPartition) -> Timeline:
@@ -103,6 +113,26 @@ class MetadataTopicLocator(ExactEnds):
                 self._recovered()
             self._is_failing = False
         self.pass_on_remarks()
+
+    def _examine(self, partitions: Sequence[TopicIdPartition]) -> None:
+        """Report, once for each topic, that the metadata topic of another cluster has no record of a tiered topic."""
+        name, topic_id, known = partitions[0].topic, partitions[0].topic_id, self._topic
+        if known is None or topic_id in self._examined:
+            return
+        self._examined.add(topic_id)
+        if any(known.timeline(partition).next_metadata_offset for partition in partitions):
+            return
+        with suppress(
+            BrokerUnavailable, KafkaException
+        ):  # it is a question about the configuration, and may be refused
+            ours, theirs = self._cluster.cluster_id(), known.cluster_id()
+            if ours != theirs and self._cluster.topic_settings(name).get(_TIERED) == "true":
+                text = (
+                    f"{known.name} of cluster {theirs} has no record of the tiered topic {name} with the id {topic_id} "
+                    f"of cluster {ours}: no segment has been copied yet, or remote.locator.bootstrap.servers names the "
+                    "wrong brokers"
+                )
+                self._remark(Remark(text, is_warning=True))
 
     def pass_on_remarks(self) -> None:
         """Give new reports of the cache to `remark`."""

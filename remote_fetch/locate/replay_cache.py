@@ -65,7 +65,7 @@ class TopicOrigin:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A sentence for the user about the cache."""
+    """A sentence for the user about the cache or its topic."""
 
     text: str
     is_warning: bool

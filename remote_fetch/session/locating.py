@@ -115,6 +115,7 @@ class Locating:
             say=self.cannot_locate,
             recovered=self._can_locate,
             remark=self._remark,
+            is_elsewhere="bootstrap.servers" in self._config.locator,
         )
         return self._metadata_locator
 

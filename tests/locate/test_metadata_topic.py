@@ -20,6 +20,7 @@ from remote_fetch.formats.metadata_partitioner import metadata_partition
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic
 from remote_fetch.locate.metadata_topic import MetadataTopicLocator
+from remote_fetch.locate.replay_cache import Remark
 from remote_fetch.model import TopicIdPartition, Uuid
 from tests.locate.metadata_double import (
     COUNT,
@@ -79,6 +80,51 @@ def test_the_clients_connect_while_the_brokers_describe_the_topic() -> None:
     unconfigured = Topics()
     Reader(unconfigured, is_configured=False).locator.partitions("data")
     assert unconfigured.described_first is None
+
+
+class Apart:
+    """A data topic, and the metadata topic of another cluster that may be the wrong one."""
+
+    def __init__(self, *, cluster: str | None = "cluster/2", settings: dict[str, str] | None = None) -> None:
+        self.data = Topics(name="data", topic_id=DATA_ID, settings=settings)
+        self.metadata = Topics(cluster=cluster)
+        self.remarks: list[Remark] = []
+        topic = MetadataTopic(cast(Cluster, self.metadata), timeout_ms=10_000)
+        self.locator = MetadataTopicLocator(
+            cast(Cluster, self.data), topic, say=lambda _: None, remark=self.remarks.append, is_elsewhere=True
+        )
+
+
+def test_a_metadata_topic_of_other_brokers_is_reported_once() -> None:
+    apart = Apart(settings={"remote.storage.enable": "true"})
+    apart.metadata.write(TopicIdPartition(OTHER_ID, "data", 0), 0)
+    for _ in range(2):
+        apart.locator.partitions("data")
+    (remark,) = apart.remarks
+    assert remark.is_warning
+    for word in ("cluster/1", "cluster/2", f"data with the id {DATA_ID}", "remote.locator.bootstrap.servers"):
+        assert word in remark.text
+
+
+@pytest.mark.parametrize(
+    ("cluster", "settings", "is_known"),
+    [
+        ("cluster/1", {"remote.storage.enable": "true"}, False),
+        ("cluster/2", {"remote.storage.enable": "false"}, False),
+        ("cluster/2", {}, False),
+        ("cluster/2", None, False),
+        ("cluster/2", {"remote.storage.enable": "true"}, True),
+    ],
+    ids=["the same brokers", "not tiered", "brokers without a tier", "settings may not be asked", "it has records"],
+)
+def test_a_metadata_topic_that_may_be_the_right_one(
+    cluster: str, settings: dict[str, str] | None, *, is_known: bool
+) -> None:
+    apart = Apart(cluster=cluster, settings=settings)
+    if is_known:
+        apart.metadata.write(PARTITIONS[1], 0)
+    apart.locator.partitions("data")
+    assert apart.remarks == []
 
 
 def test_refresh_reads_only_new_records_of_the_needed_partition() -> None:

@@ -271,7 +271,7 @@ def cluster(
 
 @contextmanager
 def _running(rig: Rig) -> Iterator[None]:
-    cluster_id = str(Uuid(bytes(range(1, 17))))
+    cluster_id = str(Uuid(bytes(range(1, 9)) + os.urandom(8)))  # the tool takes none that begins with a hyphen
     try:
         for node in rig.nodes.values():
             node.format(cluster_id)

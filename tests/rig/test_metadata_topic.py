@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException
@@ -15,6 +16,7 @@ from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic
 from remote_fetch.locate.metadata_topic import MetadataTopicLocator
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IsolationLevel, TopicIdPartition, Uuid
+from remote_fetch.session.session import Session
 from tests.cases import of_a_change
 from tests.rig.acls import allow, deny, revoke_all
 from tests.rig.brokers import FASTER_RESTARTS
@@ -219,6 +221,25 @@ def test_metadata_on_another_cluster(elsewhere: Rig, rig_43: Rig, new_topic: New
     client = admin(elsewhere)  # an answer needs its client alive
     groups = client.list_consumer_groups().result(10)
     assert (groups.valid, groups.errors) == ([], [])
+
+
+def test_the_metadata_topic_of_other_brokers(rig_43: Rig, rig_39: Rig, new_topic: NewTopic, tmp_path: Path) -> None:
+    if rig_39 is rig_43:
+        pytest.skip("there is one broker")
+    topic = new_topic("others")
+    create_topic(rig_43, topic)
+    config = {
+        "bootstrap.servers": rig_43.bootstrap,
+        "remote.storage.url": str(tmp_path),
+        "remote.locator": "metadata-topic",
+        "remote.locator.bootstrap.servers": rig_39.bootstrap,
+    }
+    said: list[str] = []
+    with Session.open({**config, **QUIET}, lambda event: said.append(str(event))) as session:
+        (partition,) = session.locator.partitions(topic)
+        session.check_located()
+    (warning,) = [text for text in said if "names the wrong brokers" in text]
+    assert f"{topic} with the id {partition.topic_id}" in warning
 
 
 def test_a_metadata_cluster_that_does_not_answer(rig_43: Rig, new_topic: NewTopic) -> None:
