@@ -141,7 +141,8 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     fail_on_data_loss = _boolean(given, "failOnDataLoss", True)
     properties = librdkafka_properties(java)
     if properties:
-        properties.setdefault("group.id", given.get("groupidprefix", "spark-kafka-remote"))
+        # The Java client takes an empty group. confluent_kafka ends the process for it.
+        properties["group.id"] = properties.get("group.id") or given.get("groupidprefix") or "spark-kafka-remote"
         properties["auto.offset.reset"] = "error" if fail_on_data_loss else "earliest"
     poll_timeout_ms = max(_positive(given, "kafkaConsumer.pollTimeoutMs") or _POLL_TIMEOUT_MS, _LEAST_POLL_TIMEOUT_MS)
     if properties:

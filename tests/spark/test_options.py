@@ -37,6 +37,17 @@ def test_what_is_left_out() -> None:
         assert waits.config["fetch.remote.broker.timeout.ms"] == taken
 
 
+def test_an_empty_group_is_none() -> None:
+    """As for Spark's own source. A consumer of confluent_kafka with an empty group ends the process."""
+    for given, taken in (
+        ({"groupIdPrefix": ""}, "spark-kafka-remote"),
+        ({"kafka.group.id": ""}, "spark-kafka-remote"),
+        ({"kafka.group.id": "", "groupIdPrefix": "mine"}, "mine"),
+        ({"kafka.group.id": "its", "groupIdPrefix": "mine"}, "its"),
+    ):
+        assert parse_options({**BASE, **given}).config["group.id"] == taken
+
+
 def test_names_are_taken_in_any_case() -> None:
     found = parse_options(
         {
