@@ -5,7 +5,8 @@ Rules of the file:
 - Pure.
 - A name that both clients have is passed on unchanged.
 - A name that only the Java client has is an error that names it. It is never dropped silently.
-- A value that only the Java client takes, and that means the same as another one, becomes that one.
+- A value that only the Java client takes, and that means the same as another one, becomes that one. A limit or a time
+  outside of librdkafka's range becomes the nearest one inside.
 - No value is part of a message, because many are secrets.
 """
 
@@ -31,12 +32,26 @@ _VALUES = {
     ("receive.buffer.bytes", "-1"): "0",
     ("send.buffer.bytes", "-1"): "0",
     ("connections.max.idle.ms", "-1"): "0",
-    ("fetch.min.bytes", "0"): "1",
 }
-"""Values of the Java client for "as the system has it", for "never", and for an answer without waiting."""
-_LONGEST_MS = 300_000
-_WAITS = ("fetch.max.wait.ms", "request.timeout.ms")
-"""For these librdkafka takes at most five minutes."""
+"""Values of the Java client for "as the system has it", and for "never"."""
+_RANGES = {
+    "fetch.max.bytes": (1_000_000, 2_147_483_135),
+    "fetch.max.wait.ms": (0, 300_000),
+    "fetch.min.bytes": (1, 100_000_000),
+    "heartbeat.interval.ms": (1, 3_600_000),
+    "max.partition.fetch.bytes": (1, 1_000_000_000),
+    "max.poll.interval.ms": (1, 86_400_000),
+    "metadata.max.age.ms": (1, 86_400_000),
+    "receive.buffer.bytes": (0, 100_000_000),
+    "request.timeout.ms": (10, 300_000),
+    "retry.backoff.max.ms": (1, 300_000),
+    "retry.backoff.ms": (1, 300_000),
+    "send.buffer.bytes": (0, 100_000_000),
+    "socket.connection.setup.timeout.ms": (1000, 2_147_483_647),
+}
+"""The least and the greatest value that librdkafka (2.16) takes. The Java client takes others too, such as
+`Integer.MAX_VALUE` for "no limit". The least of `fetch.max.bytes` is the default of `message.max.bytes`. None of these
+values changes which records are read, so the nearest one serves."""
 _JAVA_ONLY = frozenset(
     {
         "default.api.timeout.ms",
@@ -138,8 +153,9 @@ def librdkafka_properties(java: Mapping[str, str]) -> dict[str, str]:
 
 def _value(name: str, value: str) -> str:
     text = value.strip()
-    if name in _WAITS and text.isdecimal():
-        return str(min(int(text), _LONGEST_MS))
+    if name in _RANGES and text.isdecimal():
+        least, greatest = _RANGES[name]
+        return str(min(max(int(text), least), greatest))
     return _VALUES.get((name, text), value)
 
 

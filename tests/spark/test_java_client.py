@@ -59,6 +59,39 @@ def test_values_that_only_the_java_client_takes() -> None:
     check_properties(found)
 
 
+def test_values_outside_of_librdkafka_s_range() -> None:
+    """Spark's own source reads with each of them."""
+    no_limit = str(2**31 - 1)
+    greatest = {
+        "fetch.max.bytes": "2147483135",
+        "fetch.min.bytes": "100000000",
+        "heartbeat.interval.ms": "3600000",
+        "max.partition.fetch.bytes": "1000000000",
+        "max.poll.interval.ms": "86400000",
+        "metadata.max.age.ms": "86400000",
+        "socket.receive.buffer.bytes": "100000000",
+        "socket.send.buffer.bytes": "100000000",
+        "retry.backoff.max.ms": "300000",
+        "retry.backoff.ms": "300000",
+    }
+    given = {name.removeprefix("socket."): no_limit for name in greatest}
+    assert librdkafka_properties(given) == greatest
+    check_properties(greatest)
+    least = {
+        "fetch.max.bytes": "1000000",
+        "max.partition.fetch.bytes": "1",
+        "metadata.max.age.ms": "1",
+        "retry.backoff.ms": "1",
+        "socket.timeout.ms": "10",
+        "socket.connection.setup.timeout.ms": "1000",
+    }
+    given = {"request.timeout.ms" if name == "socket.timeout.ms" else name: "0" for name in least}
+    assert librdkafka_properties(given) == least
+    check_properties(least)
+    unchanged = {"fetch.max.bytes": "52428800", "max.partition.fetch.bytes": "1048576", "retry.backoff.ms": "soon"}
+    assert librdkafka_properties(unchanged) == unchanged
+
+
 @pytest.mark.parametrize("module", ["plain.PlainLoginModule", "scram.ScramLoginModule"])
 def test_a_user_and_a_password(module: str) -> None:
     jaas = f"kafkashaded.org.apache.kafka.common.security.{module} required\n username='me' password=\"pw\" ;"
