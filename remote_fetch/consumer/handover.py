@@ -22,6 +22,7 @@ from remote_fetch.consumer.assigned import AssignedPartition, Key
 from remote_fetch.consumer.clock import Clock
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.offsets import STORED, is_looked_up
+from remote_fetch.consumer.position import storable
 from remote_fetch.consumer.settings import ConsumerSettings
 from remote_fetch.consumer.states import Mode
 
@@ -35,6 +36,7 @@ def pause_before_assign(librdkafka: LibrdkafkaConsumer, partitions: Sequence[Top
     """Pause new partitions that the store may have. Returns all partitions with the offsets to assign in librdkafka.
 
     librdkafka pauses only partitions that it knows. A request for the cached watermarks makes a partition known.
+    The metadata is kept: a synchronous `commit` shows it for partitions that have no position to commit.
     """
     paused = [
         TopicPartition(partition.topic, partition.partition)
@@ -46,10 +48,12 @@ def pause_before_assign(librdkafka: LibrdkafkaConsumer, partitions: Sequence[Top
             librdkafka.get_watermark_offsets(partition, cached=True)
         librdkafka.pause(paused)
     return [
-        TopicPartition(
+        storable(
             partition.topic,
             partition.partition,
             _PLACEHOLDER if is_looked_up(partition.offset) else partition.offset,
+            leader_epoch=None,
+            metadata=partition.metadata,
         )
         for partition in partitions
     ]

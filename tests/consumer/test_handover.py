@@ -24,6 +24,12 @@ def test_partitions_that_the_store_may_have_are_paused_before_the_assignment() -
     assert librdkafka.calls_since() == [("pause", number) for number in (0, 1, 3, 4)]
 
 
+def test_the_metadata_of_an_assignment_reaches_librdkafka() -> None:
+    """A commit shows it for a partition that has no position. The constructor of a partition takes no None."""
+    given = [TopicPartition("t", 0, 7, metadata="m"), TopicPartition("t", 1, END, metadata=""), TopicPartition("t", 2)]
+    assert [partition.metadata for partition in pause_before_assign(FakeLibrdkafka(), given)] == ["m", "", None]
+
+
 def test_a_hand_over_comes_after_the_last_record_and_seeks_again_after_the_resumption() -> None:
     bench = Bench()
     bench.assign({0: 5})
