@@ -148,6 +148,20 @@ def test_interrupted_inside_confluent_kafka_is_130(run: Run, monkeypatch: pytest
     assert (outcome.code, outcome.stderr) == (130, "")
 
 
+def test_interrupted_during_imports_is_130() -> None:
+    program = (
+        "import signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'remote_fetch.cli.app': signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from remote_fetch.cli import main\n"
+        "sys.exit(main())\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
 def test_interrupted_is_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ls, "_run", raising(KeyboardInterrupt()))
     outcome = run("ls")
