@@ -3,7 +3,8 @@
 Rules of the file:
 
 - An offset means the same as in kcat. The error of a wrong one has kcat's words.
-- Offsets from the end count from the end of the log if a broker names it, otherwise from the end of the tier.
+- Offsets from the end count from the end of the log if a broker names it, otherwise from the last offset of the tier
+  that the isolation level lets a reader see.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from typing import Any
 
 from remote_fetch.cli.options import check_distinct, partitions_from, topics_from
 from remote_fetch.errors import ConfigError
-from remote_fetch.model import IsolationLevel, TopicIdPartition
+from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition
 from remote_fetch.prepare.arguments import parse_isolation
 from remote_fetch.prepare.bounds import Timestamp, parse_bound
 from remote_fetch.prepare.job import plan_job, planned_read
+from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.session.parallel import all_at_once
 from remote_fetch.session.session import Session
@@ -134,8 +136,9 @@ def _before_the_end(arguments: argparse.Namespace, session: Session, topic: str,
 
     def start(partition: TopicIdPartition) -> int:
         if session.brokers is None:
-            timeline = session.locator.timeline(partition)
-            first, stop = timeline.start_offset or 0, timeline.end_offset or 0
+            # Under read_committed a read ends where the tier does not tell more, which may be before its end.
+            opened = Planner(session, isolation).open_timeline(session.locator.timeline(partition), LogBounds())
+            first, stop = opened.first_offset, opened.end_offset
         else:
             log = session.brokers.cluster.log_bounds(partition, isolation)
             first, stop = log.log_start_offset or 0, log.end_offset or 0

@@ -84,6 +84,22 @@ def test_times_after_the_year_9999(run: Run, tmp_path: Path) -> None:
     assert read("-o", f"s@{FIRST_MS}", "-o", f"e@{FIRST_MS * 1000 + 1}") == [0, 1]
 
 
+@pytest.mark.parametrize(("isolation", "offsets"), [("read_committed", b"1 "), ("read_uncommitted", b"2 ")])
+def test_so_many_before_the_end_of_the_isolation_level(
+    run: Run, tmp_path: Path, isolation: str, offsets: bytes
+) -> None:
+    """The marker of the transaction is not in the tier yet, so that the tier alone does not tell its outcome."""
+    log = LogBuilder()
+    log.append_batch([Record(0), Record(1)])
+    log.begin(7)
+    log.append_batch([Record(0)], producer_id=7)
+    log.roll()
+    log.commit(7)
+    write_kafka_local(tmp_path, log.tiered())
+    words = ("-o", "-1", "-f", "%o ", "-q", "--isolation", isolation)
+    assert run("cat", "--url", str(tmp_path), "-t", "topic", *words).stdout == offsets
+
+
 def test_so_many_before_the_end_of_each_partition(run: Run, bucket: str) -> None:
     outcome = run("cat", "--url", bucket, "-t", "shop", "-q", "-o", "-1", "-f", "%p:%o ")
     assert outcome.stdout == b"0:8 1:1 "
