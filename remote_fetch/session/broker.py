@@ -101,7 +101,7 @@ class BrokerReader:
                 self._guard.confirm(partition)  # another topic that has the name now has other records, too
                 raise
             finally:
-                consumer.unassign()
+                _give_back(consumer)
 
     def follow(
         self,
@@ -138,7 +138,7 @@ class BrokerReader:
                         self._observer(RecordsRead(partition, len(rows), offsets[partition]))
                         yield self._rows(rows, partition, columns)
             finally:
-                consumer.unassign()
+                _give_back(consumer)
 
     def _news(
         self,
@@ -273,6 +273,12 @@ class BrokerReader:
         if saturated:
             self._observer(TimestampsSaturated(partition, saturated))
         return batch_of_messages(messages, columns)
+
+
+def _give_back(consumer: Consumer) -> None:
+    """End the assignment. An abandoned reading may outlive its session, whose consumers are closed then."""
+    with suppress(RuntimeError):
+        consumer.unassign()
 
 
 def batch_of_messages(messages: Sequence[Any], columns: Sequence[str]) -> pa.RecordBatch:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -118,6 +118,24 @@ class Broker:
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         return [TopicPartition("topic", 0, self.at)]
+
+
+class Closed(Broker):
+    """A cluster that was closed, as far as a consumer shows that."""
+
+    def unassign(self) -> None:
+        raise RuntimeError("Consumer closed")
+
+
+def test_a_reading_that_outlives_its_session() -> None:
+    """Python would print the error of a generator that it drops."""
+    one, other = (reader_of(Closed([records(0, 3)]), lambda _: None) for _ in range(2))
+    for batches in (
+        one.read(BrokerRange(PARTITION, 0, 9, "hole"), UNCOMMITTED, ("offset",)),
+        other.follow({PARTITION: 0}, UNCOMMITTED, ("offset",)),
+    ):
+        assert next(batches).num_rows == 3
+        cast("Generator[pa.RecordBatch]", batches).close()
 
 
 def records(first: int, stop: int) -> list[Message]:
