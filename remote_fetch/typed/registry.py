@@ -104,13 +104,13 @@ class Registry:
         Raises UnknownSchema if it does not exist, RegistryDenied, and RegistryUnavailable if nothing answers in time.
         """
         if version == "latest":
-            found = self._ask(lambda client: client.get_latest_version(subject), subject, version)
+            found = self._ask(lambda client: _version(client.get_latest_version(subject)), subject, version)
             return self._keep(found, subject)
         return self._keep(self._version_of(subject, int(version)), subject)
 
     def learn(self, subject: str, most: int) -> list[SchemaText]:
         """The newest `most` versions of a subject, newest first, so that others need not ask. Raises as `version`."""
-        versions = self._ask(lambda client: client.get_versions(subject), subject, "all")
+        versions = self._ask(lambda client: _numbers(client.get_versions(subject)), subject, "all")
         return [self.version(subject, str(number)) for number in sorted(versions, reverse=True)[:most]]
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ class Registry:
             client.close()
 
     def _version_of(self, subject: str, version: int, deleted: bool = False) -> Any:
-        return self._ask(lambda client: client.get_version(subject, version, deleted), subject, str(version))
+        return self._ask(lambda client: _version(client.get_version(subject, version, deleted)), subject, str(version))
 
     def _keep(self, found: Any, subject: str) -> SchemaText:
         schema = self._text(found.schema, context_of(subject))
@@ -132,9 +132,9 @@ class Registry:
 
     def _ask_for(self, ref: SchemaRef, subject: str | None) -> SchemaText | None:
         ask: Callable[[Any], Any] = (
-            (lambda client: client.get_schema(ref.id, subject if ref.context else None))
+            (lambda client: _schema(client.get_schema(ref.id, subject if ref.context else None)))
             if ref.guid is None
-            else (lambda client: client.get_schema_by_guid(ref.guid))
+            else (lambda client: _schema(client.get_schema_by_guid(ref.guid)))
         )
         try:
             return self._text(self._ask(ask, None, str(ref)), ref.context)
@@ -253,6 +253,38 @@ def _no_url() -> ConfigError:
         key="schema.registry.url",
         hint="Write / ? # [ ] @ in a user or a password as %2F %3F %23 %5B %5D %40",
     )
+
+
+def _schema(found: Any) -> Any:
+    """A schema of the client's. Raises TypeError if the answer had none, for the client takes any object for one."""
+    _expect(found.schema_str, str)
+    _expect(found.schema_type or "AVRO", str)
+    for each in found.references or ():
+        _expect(each.name, str)
+        _expect(each.subject, str)
+        _expect(each.version, int)
+    return found
+
+
+def _version(found: Any) -> Any:
+    """As `_schema`, of a version of a subject."""
+    _schema(found.schema)
+    _expect(found.schema_id or 0, int)
+    _expect(getattr(found, "guid", None) or "", str)
+    return found
+
+
+def _numbers(found: Any) -> list[int]:
+    """As `_schema`, of the numbers of a subject's versions."""
+    _expect(found, list)
+    for each in found:
+        _expect(each, int)
+    return list(found)
+
+
+def _expect(value: Any, kind: type) -> None:
+    if type(value) is not kind:
+        raise TypeError(type(value).__name__)
 
 
 def _client(kind: Callable[[dict[str, Any]], Any], config: Mapping[str, str], wait_s: float) -> Any:

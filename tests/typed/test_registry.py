@@ -1,0 +1,63 @@
+"""The registry alone: answers that are no registry's. Reads with a registry are in test_columns.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from remote_fetch.errors import RegistryUnavailable
+from remote_fetch.typed.registry import Registry
+from remote_fetch.typed.schema_text import SchemaRef
+from tests.typed.registry_double import RegistryDouble, registry_double
+
+INT = {"schema": '"int"'}
+
+
+@pytest.fixture
+def double() -> Iterator[RegistryDouble]:
+    with registry_double() as running:
+        yield running
+
+
+def registry_of(double: RegistryDouble, wait_s: float = 5) -> Registry:
+    return Registry({"url": double.url.replace("//", "//me:hush@")}, wait_s)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {}, {"status": "ok"}, {"schema": None}, {"schema": {"type": "int"}}, {**INT, "schemaType": 7},
+        {**INT, "references": 5}, {**INT, "references": [5]}, {**INT, "references": [{}]},
+        {**INT, "references": [{"name": "a", "subject": "b", "version": "1"}]}, {"error_code": 40403, "message": "a"},
+    ],
+)  # fmt: skip
+def test_an_answer_without_a_schema_is_no_registrys(double: RegistryDouble, body: Any) -> None:
+    """A proxy answers 200, and the client takes any object for a schema."""
+    double.answer = lambda path: (200, body)  # type: ignore[method-assign]
+    asks: tuple[Callable[[Registry], object], ...] = (
+        lambda it: it.version("a", "latest"),
+        lambda it: it.version("a", "1"),
+        lambda it: it.written(SchemaRef(id=1)),
+        lambda it: it.written(SchemaRef(guid="00000000-0000-0000-0000-000000000001")),
+    )
+    for ask in asks:
+        with pytest.raises(RegistryUnavailable, match="answers, but not as a schema registry does") as failed:
+            ask(registry_of(double))
+        assert double.url in str(failed.value)
+        assert "hush" not in str(failed.value)
+
+
+@pytest.mark.parametrize("more", [{"id": "x"}, {"id": 1, "guid": 5}])
+def test_a_version_has_a_number_for_an_id(double: RegistryDouble, more: Any) -> None:
+    double.answer = lambda path: (200, {**INT, "subject": "a", "version": 1, **more})  # type: ignore[method-assign]
+    with pytest.raises(RegistryUnavailable, match="not as a schema registry does"):
+        registry_of(double).version("a", "1")
+
+
+@pytest.mark.parametrize("body", [{}, {"status": "ok"}, 5, ["1"], [None], [1, "x"], [1.5]])
+def test_the_versions_of_a_subject_are_numbers(double: RegistryDouble, body: Any) -> None:
+    double.answer = lambda path: (200, body)  # type: ignore[method-assign]
+    with pytest.raises(RegistryUnavailable, match="not as a schema registry does"):
+        registry_of(double).learn("a", 5)
