@@ -10,7 +10,7 @@
 
 Rules of the file:
 
-- Pure. A `$ref` leads into the same document, or by name into a document that the registry gave as a reference.
+- Pure. A `$ref` leads into the same document, or into one that the registry gave as a reference (json_refs.py).
 - Every value may be null or missing. Rules of a schema for values, such as a pattern, are not checked.
 """
 
@@ -21,10 +21,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-from urllib.parse import unquote
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.typed.arrays import DataType, pa
+from remote_fetch.typed.json_refs import Place, Schemas
 from remote_fetch.typed.schema_text import SchemaText
 
 __all__ = ["JsonNode", "List", "MapOf", "Plain", "Struct", "Text", "json_node"]
@@ -96,7 +96,8 @@ def json_node(schema: SchemaText) -> JsonNode:
     documents = {name: _loaded(each.text) for name, each in schema.named()}
     root = _loaded(schema.text)
     try:
-        return _Types(documents).of(root, root, ())
+        schemas = Schemas(root, documents)
+        return _Types(schemas).of(root, schemas.top, ())
     except RecursionError:
         raise ConfigError("the JSON Schema is nested too deeply") from None
 
@@ -107,57 +108,41 @@ _SCALARS: Mapping[str, DataType] = {
 
 
 class _Types:
-    def __init__(self, documents: Mapping[str, Any]) -> None:
-        self._documents = documents
+    def __init__(self, schemas: Schemas) -> None:
+        self._schemas = schemas
         self._left = iter(range(_MOST_NODES))
 
-    def of(self, schema: Any, root: Any, inside: tuple[int, ...]) -> JsonNode:
-        """The node of a schema that stands in the document `root`, inside the schemas with these identities."""
+    def of(self, schema: Any, place: Place, inside: tuple[int, ...]) -> JsonNode:
+        """The node of a schema that stands at `place`, inside the schemas with these identities."""
         if not isinstance(schema, dict) or id(schema) in inside:
             return Text()
         if next(self._left, None) is None:
             raise ConfigError(f"the JSON Schema has more than {_MOST_NODES} schemas when all its $ref are followed")
         inside = (*inside, id(schema))
+        place = self._schemas.at(schema, place)
         if isinstance(schema.get("$ref"), str):
-            target, document = self._target(schema["$ref"], root)
-            return self.of(target, document, inside)
+            return self.of(*self._schemas.target(schema["$ref"], place), inside)
         for word in ("anyOf", "oneOf", "allOf"):
             if isinstance(schema.get(word), list):
                 rest = [each for each in schema[word] if not (isinstance(each, dict) and each.get("type") == "null")]
-                return self.of(rest[0], root, inside) if len(rest) == 1 and "properties" not in schema else Text()
+                return self.of(rest[0], place, inside) if len(rest) == 1 and "properties" not in schema else Text()
         kind = _kind(schema)
         if kind is not None and kind in _SCALARS:
             return Plain(_SCALARS[kind])
         if kind == "array":
             # With `prefixItems` the first items have schemas of their own.
             items = None if "prefixItems" in schema else schema.get("items")
-            return List(self.of(items, root, inside)) if isinstance(items, dict) else List(Text())
+            return List(self.of(items, place, inside)) if isinstance(items, dict) else List(Text())
         if kind == "object":
-            return self._object(schema, root, inside)
+            return self._object(schema, place, inside)
         return Text()
 
-    def _object(self, schema: Mapping[str, Any], root: Any, inside: tuple[int, ...]) -> JsonNode:
+    def _object(self, schema: Mapping[str, Any], place: Place, inside: tuple[int, ...]) -> JsonNode:
         properties = schema.get("properties")
         if isinstance(properties, dict) and properties:
-            return Struct(tuple((name, self.of(each, root, inside)) for name, each in properties.items()))
+            return Struct(tuple((name, self.of(each, place, inside)) for name, each in properties.items()))
         more = schema.get("additionalProperties")
-        return MapOf(self.of(more, root, inside)) if isinstance(more, dict) else MapOf(Text())
-
-    def _target(self, ref: str, root: Any) -> tuple[Any, Any]:
-        name, _, pointer = ref.partition("#")
-        document = root
-        if name:
-            ends = [each for each in self._documents if each == name or each.rpartition("/")[2] == name]
-            if not ends:
-                raise ConfigError(f"the JSON Schema refers to {ref!r}, which the registry does not give beside it")
-            document = self._documents[ends[0]]
-        found = document
-        for part in pointer.strip("/").split("/") if pointer.strip("/") else ():
-            step = unquote(part).replace("~1", "/").replace("~0", "~")
-            if not isinstance(found, dict) or step not in found:
-                raise ConfigError(f"the JSON Schema refers to {ref!r}, which does not exist")
-            found = found[step]
-        return found, document
+        return MapOf(self.of(more, place, inside)) if isinstance(more, dict) else MapOf(Text())
 
 
 def _kind(schema: Mapping[str, Any]) -> str | None:
