@@ -8,14 +8,14 @@
     decimal256                           string
     null                                 string
 
-Rules of the file: pure. Every field may be null. A nanosecond that microseconds do not have is cut off. A time
+Rules of the file: pure. Every field may be null. A time between two microseconds becomes the earlier one. A time
 beyond microseconds is Undecodable.
 """
 
 from __future__ import annotations
 
 from remote_fetch.typed.arrays import Column, DataType, pa
-from remote_fetch.typed.compute import pc
+from remote_fetch.typed.compute import numbered, pc
 from remote_fetch.typed.outcome import Undecodable
 
 __all__ = ["as_portable", "portable"]
@@ -39,9 +39,35 @@ def as_portable(column: Column, kind: DataType) -> Column:
         _check_times(column)
         return column
     try:
-        return pc.cast(column, options=pc.CastOptions(kind, allow_time_truncate=True))
+        return pc.cast(_without_nanos(column), options=pc.CastOptions(kind, allow_time_truncate=True))
     except pa.ArrowInvalid as error:
         raise Undecodable(str(error)) from error
+
+
+def _without_nanos(column: Column) -> Column:
+    """The column with microseconds for nanoseconds. Arrow's cast takes the later one before 1970."""
+    kind, types = column.type, pa.types
+    if not _has_nanos(kind):
+        return column
+    if types.is_timestamp(kind):
+        numbers = column.view(pa.int64())
+        cut = pc.divide(numbers, 1000)
+        earlier = pc.cast(pc.less(numbers, pc.multiply(cut, 1000)), pa.int64())
+        return pc.subtract(cut, earlier).view(pa.timestamp("us", kind.tz))
+    nulls, whole = column.is_null(), column.take(numbered(len(column))) if column.offset else column
+    if types.is_struct(kind):
+        below = [_without_nanos(whole.field(number)) for number in range(kind.num_fields)]
+        fields = [pa.field(field.name, each.type) for field, each in zip(kind, below, strict=True)]
+        return pa.StructArray.from_arrays(below, fields=fields, mask=nulls)
+    if types.is_map(kind):
+        return pa.MapArray.from_arrays(whole.offsets, whole.keys, _without_nanos(whole.items), mask=nulls)
+    return pa.ListArray.from_arrays(whole.offsets, _without_nanos(whole.values), mask=nulls)
+
+
+def _has_nanos(kind: DataType) -> bool:
+    if pa.types.is_timestamp(kind):
+        return bool(kind.unit == "ns")
+    return any(_has_nanos(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def _check_times(column: Column) -> None:

@@ -22,6 +22,7 @@ CASES: list[tuple[Any, Any, Any, Any]] = [
     (pa.duration("us"), datetime.timedelta(seconds=1), pa.int64(), 1_000_000),
     (UTC_MS, 5, pa.timestamp("us", "UTC"), datetime.datetime(1970, 1, 1, 0, 0, 0, 5000, datetime.UTC)),
     (pa.timestamp("ns"), 1001, pa.timestamp("us"), datetime.datetime(1970, 1, 1, 0, 0, 0, 1)),
+    (pa.timestamp("ns"), -1, pa.timestamp("us"), datetime.datetime(1969, 12, 31, 23, 59, 59, 999999)),
     (pa.decimal256(60, 2), Decimal("1.50"), pa.string(), "1.50"),
     (pa.null(), None, pa.string(), None),
     (pa.string(), "a", pa.string(), "a"),
@@ -29,7 +30,9 @@ CASES: list[tuple[Any, Any, Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "value", "expected_kind", "expected"), CASES, ids=[str(case[0]) for case in CASES])
+@pytest.mark.parametrize(
+    ("kind", "value", "expected_kind", "expected"), CASES, ids=[f"{case[0]} {case[1]}" for case in CASES]
+)
 def test_a_type_alone_and_inside_others(kind: Any, value: Any, expected_kind: Any, expected: Any) -> None:
     nested = pa.struct([pa.field("l", pa.list_(kind)), pa.field("m", pa.map_(pa.string(), kind), nullable=False)])
     column = pa.array([{"l": [value], "m": [("k", value)]}, None], nested)
@@ -37,6 +40,16 @@ def test_a_type_alone_and_inside_others(kind: Any, value: Any, expected_kind: An
     assert wanted == pa.struct([("l", pa.list_(expected_kind)), ("m", pa.map_(pa.string(), expected_kind))])
     assert as_portable(column, wanted).to_pylist() == [{"l": [expected], "m": [("k", expected)]}, None]
     assert as_portable(pa.array([value], kind), portable(kind)).to_pylist() == [expected]
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_a_time_between_two_microseconds_becomes_the_earlier_one(zone: str | None) -> None:
+    """As Python's floor division and Java's Instant have it, also before 1970 and at the ends of 64 bits."""
+    numbers = [-1, -999, -1000, -1001, 0, 999, 1000, -(2**63) + 1, 2**63 - 1, None]
+    column: Any = pa.array([0, *numbers], pa.int64()).view(pa.timestamp("ns", zone)).slice(1)
+    nested = pa.StructArray.from_arrays([column], names=["t"])
+    made = as_portable(nested, portable(nested.type)).field("t")
+    assert made.cast(pa.int64()).to_pylist() == [None if each is None else each // 1000 for each in numbers]
 
 
 @pytest.mark.parametrize("number", [2**62, -(2**62), 2**63 - 1])
