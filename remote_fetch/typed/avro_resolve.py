@@ -79,6 +79,8 @@ def _leaf_fits(writer: Scalar | Fixed, reader: Scalar | Fixed) -> bool:
 def _leaf(writer: Scalar | Fixed, reader: Scalar | Fixed) -> Resolver:
     if writer.arrow == reader.arrow and writer.plain == reader.plain:
         return lambda array, hidden: with_logical(array, reader)
+    if pa.types.is_timestamp(writer.arrow) and pa.types.is_time(reader.arrow):
+        raise Undecodable(f"the writer's {writer.arrow} does not fit the reader's {reader.arrow}, which has no date")
     numeric = pa.types.is_floating(reader.plain)
 
     def resolve(array: Column, hidden: Column | None) -> Column:

@@ -167,6 +167,24 @@ def test_milliseconds_become_the_readers_microseconds() -> None:
     assert typed(record(("t", old)), [{"t": 5000}], record(("t", new))) == [{"t": expected}]
 
 
+@pytest.mark.parametrize("written", ["timestamp-millis", "timestamp-micros", "local-timestamp-micros"])
+def test_a_timestamp_is_no_time_of_day(written: str) -> None:
+    """Arrow's cast cuts the date off. fastavro gives the timestamp, and Java takes its number for another time."""
+    old, new = ({"type": "long", "logicalType": each} for each in (written, "time-micros"))
+    with pytest.raises(Undecodable, match="which has no date"):
+        typed(record(("t", old)), [{"t": 5000}], record(("t", new)))
+
+
+@pytest.mark.parametrize("unit", ["micros", "nanos"])
+def test_digits_that_the_reader_lacks_are_not_cut(unit: str) -> None:
+    old, new = ({"type": "long", "logicalType": f"timestamp-{each}"} for each in (unit, "millis"))
+    reader = AvroReader(text(record(("t", new))))
+    payloads = [encode(record(("t", old)), {"t": number}) for number in (5_000_000, 5_000_001)]
+    decoded = decode_each(reader.decoder(text(record(("t", old)))), pa.array(payloads), reader.arrow_type)
+    assert decoded.values.field("t").is_null().to_pylist() == [False, True]
+    assert "would lose data: 5000001" in decoded.reasons[1]
+
+
 @pytest.mark.parametrize(
     ("writer", "reader", "row", "reason"),
     [
