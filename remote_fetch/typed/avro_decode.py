@@ -6,6 +6,8 @@ Rules of the file:
 - pyruhvro aborts the call of a schema that it does not know, so it is given only what `_is_quick` allows.
 - pyruhvro cuts an int of more than 32 bits to 32, and writers do write such ones. It reads each int as a long, which
   has the same encoding.
+- pyruhvro keeps both entries of a map that has a key twice, and fastavro and Java the last one. So fastavro reads a
+  batch that has such a map.
 - Bytes that no writer writes are not always told alike: a boolean above 1 and the number -1 of a branch or a symbol are
   refused by pyruhvro, and read by fastavro, as by Confluent's deserializer for Python.
 - fastavro's compiled reader follows a value as deep as its bytes say, and the process dies of it. Schemas that contain
@@ -26,6 +28,7 @@ from remote_fetch.typed.avro_encode import record_encoder
 from remote_fetch.typed.avro_nodes import Array, Back, Enum, Map, Node, Record, Scalar, Union, walk
 from remote_fetch.typed.avro_schema import AvroSchema
 from remote_fetch.typed.compute import pc
+from remote_fetch.typed.map_keys import has_maps, has_twins
 from remote_fetch.typed.outcome import Decoder, Undecodable
 
 __all__ = ["plain_decoder", "plain_value"]
@@ -65,6 +68,7 @@ def _quick(schema: AvroSchema) -> Decoder:
     except ImportError:
         raise MissingExtra("Avro needs pyruhvro", extra="avro") from None
     text, plain = json.dumps(_with_longs(schema.physical)), schema.node.plain
+    slow = _slow(schema) if has_maps(plain) else None
 
     def decode(payloads: Column) -> Column:
         try:
@@ -76,6 +80,8 @@ def _quick(schema: AvroSchema) -> Decoder:
             rows.validate(full=True)  # pyruhvro takes the bytes of a string as they are
         except pa.ArrowInvalid:
             raise Undecodable("a string is not in UTF-8") from None
+        if slow is not None and has_twins(rows):
+            return slow(payloads)
         try:
             return pc.cast(rows, plain)
         except pa.ArrowInvalid:

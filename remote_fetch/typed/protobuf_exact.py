@@ -24,6 +24,7 @@ from typing import Any
 
 from remote_fetch.typed.arrays import Column, DataType, pa
 from remote_fetch.typed.compute import pc
+from remote_fetch.typed.map_keys import as_lists, maps_with_twins
 from remote_fetch.typed.outcome import Undecodable
 
 __all__ = ["Oddity", "check_times", "has_times", "oddity"]
@@ -91,7 +92,7 @@ def _of_field(field: Any, inside: tuple[str, ...]) -> Oddity | None:
         found = set() if within is None else within(items)
         if value is not None and items.null_count:
             found |= _numbers(items.is_null())
-        return _with_twins(maps) | _parents(_as_lists(maps, items), found)
+        return maps_with_twins(maps) | _parents(as_lists(maps, items), found)
 
     return odd_rows
 
@@ -107,10 +108,6 @@ def _parents(lists: Column, numbers: set[int]) -> set[int]:
     return set(pc.list_parent_indices(lists).take(pa.array(numbers)).to_pylist())
 
 
-def _as_lists(maps: Column, items: Column) -> Column:
-    return pa.ListArray.from_arrays(maps.offsets, items)  # list_parent_indices takes no map
-
-
 def _with_several(rows: Column, names: list[str]) -> set[int]:
     """The rows that have two of the fields."""
     seen, found = rows.field(names[0]).is_valid(), set()
@@ -119,15 +116,3 @@ def _with_several(rows: Column, names: list[str]) -> set[int]:
         found |= _numbers(pc.and_(seen, given))
         seen = pc.or_(seen, given)
     return found
-
-
-def _with_twins(maps: Column) -> set[int]:
-    """The maps that have a key twice."""
-    coded = maps.keys.dictionary_encode()
-    parents = pc.list_parent_indices(_as_lists(maps, coded.indices))
-    places = pc.add(pc.multiply(parents, len(coded.dictionary)), coded.indices)
-    if pc.all(pc.less(places.slice(0, max(len(places) - 1, 0)), places.slice(1))).as_py():
-        return set()  # all rows have their keys in the same order, and this is the cheapest proof
-    counts = pc.value_counts(places)
-    twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
-    return set(pc.divide(twice, len(coded.dictionary)).to_pylist())
