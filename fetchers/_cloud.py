@@ -11,8 +11,10 @@ Rules of the file:
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
+import weakref
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeVar, cast
@@ -88,8 +90,12 @@ class CloudStore(FsspecStore):
         return dict(zip(names, self._mapped(names[0], self.signed_urls, places[0][0], keys, expires_s), strict=True))
 
     async def disconnect(self) -> None:
-        """Close the connections."""
+        """Close the connections. A listing of the store may go on afterwards, with other connections."""
         raise NotImplementedError
+
+    def closed_with_store(self, client: Any) -> None:
+        """Have a client closed, at the latest when this store is garbage."""
+        weakref.finalize(self, _close_later, client, self._filesystem.loop)
 
     def close(self) -> None:
         """Close the connections. Reads under way break off."""
@@ -259,6 +265,12 @@ class CloudFetcher(ComposedFetcher):
 def _close(store: ObjectStore | None) -> None:
     if isinstance(store, CloudStore):
         store.close()
+
+
+def _close_later(client: Any, loop: asyncio.AbstractEventLoop) -> None:
+    """Close a client, perhaps once more. Does not wait."""
+    if loop.is_running():
+        asyncio.run_coroutine_threadsafe(client.close(), loop)
 
 
 def _check_names(found: Page, key: str, below: str) -> None:

@@ -4,7 +4,8 @@ Rules of the file:
 
 - adlfs and azure-identity find the credentials (options, environment, workload or managed identity). The SDK renews
   them.
-- The client is made here, because adlfs gives its own neither timeouts nor a limit of retries.
+- The client is made here, because adlfs gives its own neither timeouts nor a limit of retries. A listing that goes on
+  after credentials were looked up again twice, which closes the client, makes another one.
 - No redirect is followed: the SDK would take the bytes and the listings of any host for the store's.
 """
 
@@ -35,6 +36,16 @@ _CLOCKS_DIFFER = timedelta(minutes=5)
 
 class _AzureStore(CloudStore):
     _delegation: tuple[datetime, Any] | None = None
+    _is_closed = False
+
+    def _client(self) -> Any:
+        """The client, or another one after it was closed. Runs in the loop."""
+        filesystem = self._filesystem
+        if self._is_closed:
+            self._is_closed = False
+            filesystem.service_client = _client_of(filesystem, filesystem.timeouts)
+            self.closed_with_store(filesystem.service_client)
+        return filesystem.service_client
 
     async def get_range(self, bucket: str, key: str, start: int, end: int | None) -> Buffer:
         is_range = range_of(start, end) is not None
@@ -52,8 +63,9 @@ class _AzureStore(CloudStore):
             if is_range and answer.status_code in (200, 206):
                 size_of_range(start, end, answer.headers.get("Content-Range"), None)
 
+        blob = self._client().get_blob_client(bucket, key)
         try:
-            stream = await self._filesystem.service_client.get_blob_client(bucket, key).download_blob(
+            stream = await blob.download_blob(
                 offset=start if is_range else None,
                 length=None if end is None else end - start,
                 max_concurrency=1,
@@ -71,12 +83,12 @@ class _AzureStore(CloudStore):
         return kept.data()
 
     async def get_size(self, bucket: str, key: str) -> int | None:
-        found = await self._filesystem.service_client.get_blob_client(bucket, key).get_blob_properties()
+        found = await self._client().get_blob_client(bucket, key).get_blob_properties()
         size_bytes: int | None = found.size
         return size_bytes
 
     async def list_page(self, bucket: str, prefix: str, page: str | None) -> Page:
-        container = self._filesystem.service_client.get_container_client(bucket)
+        container = self._client().get_container_client(bucket)
         pages = container.walk_blobs(name_starts_with=prefix, delimiter="/").by_page(page)
         folders, objects = [], []
         async for found in await anext(pages):
@@ -92,7 +104,7 @@ class _AzureStore(CloudStore):
     async def _with_sas(self, container: str, keys: Sequence[str], expires_s: int) -> list[str]:
         from azure.storage.blob import BlobSasPermissions, generate_blob_sas  # noqa: PLC0415 - the extra brings it
 
-        client = self._filesystem.service_client
+        client = self._client()
         until = datetime.now(UTC) + timedelta(seconds=expires_s)
         key = await self._signing_key(client, until)
         urls = []
@@ -129,6 +141,7 @@ class _AzureStore(CloudStore):
         return {"user_delegation_key": known[1]}
 
     async def disconnect(self) -> None:
+        self._is_closed = True
         await self._filesystem.service_client.close()
 
 
@@ -191,6 +204,7 @@ class AzureFetcher(CloudFetcher):
 
     def prepare(self, filesystem: Any, timeouts: Timeouts) -> None:
         """As `CloudFetcher.prepare`: replaces adlfs's client."""
+        filesystem.timeouts = timeouts
         filesystem.service_client = _client_of(filesystem, timeouts)
 
 

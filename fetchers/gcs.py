@@ -14,14 +14,10 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-import ssl
-import weakref
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
-
-from fsspec.asyn import sync
 
 from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, RefusedError, receive, size_of_range
 from fetchers._google_signing import MAX_IAM_EXPIRY_S, is_by_iam, signer_of
@@ -134,8 +130,11 @@ class _GcsStore(CloudStore):
 
         filesystem, pays = self._filesystem, self._filesystem.requester_pays
         if self._session is None or self._session.closed:  # a session belongs to the loop in which it is made
-            self._session = aiohttp.ClientSession(**filesystem.session_kwargs)
-            weakref.finalize(self, _close, self._session, filesystem.loop)
+            own: dict[str, Any] = {}
+            if filesystem.certificate is not None:
+                own["connector"] = aiohttp.TCPConnector(ssl=filesystem.certificate)
+            self._session = aiohttp.ClientSession(**own, **filesystem.session_kwargs)
+            self.closed_with_store(self._session)
         signed = {"User-Agent": f"python-gcsfs/{gcsfs.__version__}", **headers}
         filesystem.credentials.apply(signed)
         project = {"userProject": pays if isinstance(pays, str) else filesystem.project} if pays else {}
@@ -155,18 +154,6 @@ def _bucket(name: str) -> Any:
 
     anonymous: Any = AnonymousCredentials
     return storage.Client(project="none", credentials=anonymous()).bucket(name)
-
-
-def _close(session: Any, loop: asyncio.AbstractEventLoop) -> None:
-    """Close the session of a store that is garbage. Does not wait."""
-    if not session.closed and loop.is_running():
-        asyncio.run_coroutine_threadsafe(session.close(), loop)
-
-
-async def _connector(certificate: ssl.SSLContext) -> Any:
-    import aiohttp  # noqa: PLC0415 - the extra brings it
-
-    return aiohttp.TCPConnector(ssl=certificate)
 
 
 def _code_of(status: int, text: bytes, is_emulator: bool) -> str | None:
@@ -214,13 +201,13 @@ class GcsFetcher(CloudFetcher):
         """As `CloudFetcher.prepare`: with the client certificate of the machine (mutual TLS), if it has one."""
         from google.auth.transport import mtls  # noqa: PLC0415 - the extra brings it
 
+        filesystem.certificate = None
         default_certificate = getattr(mtls, "get_default_ssl_context", None)  # older releases of google-auth have none
         if default_certificate is None or "connector" in filesystem.session_kwargs:
             return
         if filesystem.base.startswith("https://") and (certificate := default_certificate()) is not None:
             certificate.set_alpn_protocols(["http/1.1"])
-            connector = sync(filesystem.loop, _connector, certificate)
-            filesystem.session_kwargs = {**filesystem.session_kwargs, "connector": connector}
+            filesystem.certificate = certificate
 
     def _filesystem_class(self) -> Any:
         super()._filesystem_class()  # raises MissingExtra

@@ -229,3 +229,26 @@ def test_no_redirect_is_followed(status: int) -> None:
             with pytest.raises(StorageDenied, match="somewhere else"):
                 ask()
     assert set(asked) == {"127.0.0.1"}
+
+
+def test_a_listing_goes_on_after_credentials_were_looked_up_twice() -> None:
+    """The second look-up closes the connections of the store from which the listing came."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        page = "2" if "marker" in handler.path else "1"
+        more = "2" if page == "1" else ""
+        properties = "<Content-Length>1</Content-Length><BlobType>BlockBlob</BlobType>"
+        blob = f"<Blob><Name>x/{page}</Name><Properties>{properties}</Properties></Blob>"
+        body = f"<EnumerationResults><Blobs>{blob}</Blobs><NextMarker>{more}</NextMarker></EnumerationResults>".encode()
+        handler.send_response(200)
+        handler.send_header("Content-Type", "application/xml")
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    with answered_by(answer) as fetcher:
+        listing = iter(fetcher.list_objects())
+        assert next(listing).name == "1"
+        fetcher.refresh_credentials()
+        fetcher.refresh_credentials()
+        assert [found.name for found in listing] == ["2"]

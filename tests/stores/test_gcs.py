@@ -14,7 +14,7 @@ import json
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,9 @@ import pytest
 from fsspec.asyn import sync
 
 from fetchers.gcs import GcsFetcher
-from remote_fetch.errors import ConfigError, SegmentNotFound, StorageDenied
+from remote_fetch.errors import ConfigError, SegmentNotFound, StorageDenied, StorageUnavailable
 from remote_fetch.testing.contract import contract_segments
+from tests.rig.certificates import Certificates, make_certificates
 from tests.stores.range_server import RangeServer
 from tests.stores.servers import configs_of
 
@@ -108,11 +109,20 @@ def test_a_client_certificate_of_the_machine(monkeypatch: pytest.MonkeyPatch, sc
 
     certificate, given = ssl.create_default_context(), []
     connector = aiohttp.TCPConnector
+
+    def noted(ssl: Any = True) -> aiohttp.TCPConnector:
+        given.append(ssl)
+        return connector(ssl=ssl)
+
     monkeypatch.setattr(mtls, "get_default_ssl_context", lambda: certificate)
-    monkeypatch.setattr(aiohttp, "TCPConnector", lambda ssl: given.append(ssl) or connector(ssl=ssl))  # type: ignore[func-returns-value]
-    with RangeServer() as server, reading(server, endpoint_url=server.url.replace("http", scheme)) as fetcher:
-        assert given == [certificate] * presented
-        assert ("connector" in filesystem_of(fetcher).session_kwargs) == presented
+    monkeypatch.setattr(aiohttp, "TCPConnector", noted)
+    with (
+        RangeServer(FILES) as server,
+        reading(server, endpoint_url=server.url.replace("http", scheme)) as fetcher,
+        suppress(StorageUnavailable),  # the server has no TLS
+    ):
+        fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)
+    assert given == [certificate] * presented
 
 
 def test_a_store_that_is_garbage_closes_its_session() -> None:
@@ -184,7 +194,9 @@ def test_a_service_account_comes_as_json(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @contextmanager
-def answered(answer: Callable[[str], tuple[int, bytes]], url: str) -> Iterator[GcsFetcher]:
+def answered(
+    answer: Callable[[str], tuple[int, bytes]], url: str, tls: Certificates | None = None
+) -> Iterator[GcsFetcher]:
     """A fetcher over a server that answers each path with a status and a body."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -199,11 +211,16 @@ def answered(answer: Callable[[str], tuple[int, bytes]], url: str) -> Iterator[G
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        if tls is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(tls.certificate, tls.key)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:
             fetcher = GcsFetcher()
-            options = {"token": "anon", "endpoint_url": f"http://127.0.0.1:{server.server_port}"}
+            scheme = "http" if tls is None else "https"
+            options = {"token": "anon", "endpoint_url": f"{scheme}://127.0.0.1:{server.server_port}"}
             fetcher.configure(configs_of(url, options))
             yield fetcher
             fetcher.close()
@@ -230,15 +247,23 @@ def test_a_404_says_what_is_missing(text: bytes, error: type[Exception]) -> None
         assert getattr(caught.value, "is_absent", True)
 
 
-def test_a_listing_goes_on_after_credentials_were_looked_up_twice() -> None:
+@pytest.mark.parametrize("is_mutual", [False, True])
+def test_a_listing_goes_on_after_credentials_were_looked_up_twice(
+    is_mutual: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The second look-up closes the connections of the store from which the listing came."""
+    from google.auth.transport import mtls
+
+    tls = make_certificates(tmp_path / "tls") if is_mutual else None
+    if tls is not None:
+        monkeypatch.setattr(mtls, "get_default_ssl_context", lambda: ssl.create_default_context(cafile=tls.authority))
 
     def answer(path: str) -> tuple[int, bytes]:
         page = "2" if "pageToken" in path else "1"
         found = {"kind": "storage#objects", "items": [{"name": f"tier/{page}", "size": "1"}]}
         return 200, json.dumps(found if page == "2" else {**found, "nextPageToken": "2"}).encode()
 
-    with answered(answer, "gs://tier/tier") as fetcher:
+    with answered(answer, "gs://tier/tier", tls) as fetcher:
         listing = iter(fetcher.list_objects())
         assert next(listing).name == "1"
         fetcher.refresh_credentials()
