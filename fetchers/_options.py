@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from remote_fetch.config import KEYS
 from remote_fetch.errors import ConfigError
+from remote_fetch.hosts import is_http_url
 from remote_fetch.settings import typed_option
 
 __all__ = ["OPTIONS", "Timeouts", "check_endpoint", "check_objects", "options_of", "timeouts_of", "with_defaults"]
@@ -63,21 +63,12 @@ def with_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict
 def check_endpoint(given: Mapping[str, Any]) -> None:
     """Raise ConfigError for an `endpoint_url` that is no URL. It is not shown: it may have a password."""
     endpoint = given.get("endpoint_url")
-    if endpoint is not None and not _is_url(str(endpoint)):
+    if endpoint is not None and not is_http_url(str(endpoint)):
         raise ConfigError(
             f"{OPTIONS}endpoint_url is no URL",
             key=OPTIONS + "endpoint_url",
             hint="Begin it with https://, or with http:// if the server has no TLS; a port is a number",
         )
-
-
-def _is_url(text: str) -> bool:
-    """Whether a text is an HTTP URL whose port, if it has one, is a port."""
-    try:
-        parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
 
 
 def check_objects(given: Mapping[str, Any], names: Iterable[str]) -> None:

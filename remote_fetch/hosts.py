@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from urllib.parse import urlsplit
 
-__all__ = ["is_loopback", "is_path", "shown_url"]
+__all__ = ["is_http_url", "is_loopback", "is_path", "shown_url"]
 
 _CONTAINERS = frozenset({"abfs", "abfss", "wasb", "wasbs"})
 """Schemes whose URLs have a container where others have the user: `abfs://container@account.dfs.core.windows.net`."""
@@ -30,6 +31,15 @@ def is_loopback(host: str) -> bool:
 def is_path(url: str) -> bool:
     """Whether a URL is a path, `/folder`, `file:///folder` or a relative one. A question mark in it begins no query."""
     return url.startswith(("/", "file:///")) or "://" not in url
+
+
+def is_http_url(text: str) -> bool:
+    """Whether a text is an HTTP URL with a host. A port in it is one: libraries show a URL with another port whole."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def shown_url(url: str) -> str:

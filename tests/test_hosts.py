@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remote_fetch.hosts import is_loopback, is_path, shown_url
+from remote_fetch.hosts import is_http_url, is_loopback, is_path, shown_url
 from tests.cases import each_of
 
 CASES = {
@@ -61,3 +61,15 @@ def test_a_url_is_shown_with_port_and_container_and_without_secrets(url: str) ->
 )  # fmt: skip
 def test_a_path_is_no_url_of_a_server(url: str, is_one: bool) -> None:
     assert is_path(url) is is_one
+
+
+@each_of(
+    "url, is_one",
+    [
+        ("http://h", True), ("https://me:s3cret@[::1]:8443/x?y#z", True), ("HTTP://h", True), ("ftp://h", False),
+        ("h:80", False), ("http://", False), ("http://:80", False), ("http://h:0", False), ("http://h:65536", False),
+        ("http://h:x", False), ("http://[::1", False), ("", False),
+    ],
+)  # fmt: skip
+def test_a_url_of_http_has_a_host_and_a_port(url: str, is_one: bool) -> None:
+    assert is_http_url(url) is is_one

@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import ConfigError, MissingExtra, RegistryDenied, RegistryUnavailable, UnknownSchema
-from remote_fetch.hosts import shown_url
+from remote_fetch.hosts import is_http_url, shown_url
 from remote_fetch.typed.outcome import Undecodable
 from remote_fetch.typed.schema_text import SchemaRef, SchemaText
 
@@ -60,9 +60,9 @@ class Registry:
         self._unknown: set[SchemaRef] = set()
         self._references: dict[tuple[str, int], SchemaText] = {}
         self._client: Any = None
-        self.url = bare_url(self._config.get("url", ""))
         if "url" not in self._config:
             raise ConfigError("schema.registry.url is not set, and the format needs it", key="schema.registry.url")
+        self.url = bare_url(self._config["url"])
 
     @property
     def known(self) -> Mapping[SchemaRef, SchemaText]:
@@ -236,23 +236,16 @@ def bare_url(url: str) -> str:
     """The URLs without user, password and query. Raises ConfigError for text that is no URL, and shows none of it."""
     bare = []
     for each in url.split(","):
-        try:
-            parts = urlsplit(each.strip())
-            parts.port  # noqa: B018 - it raises for a port that is no number
-        except ValueError:
-            raise _no_url() from None
-        if "@" in parts.path:  # a password with a slash: what follows it is shown
-            raise _no_url()
+        # A path with an @ is the rest of a password with a slash. What follows the @ would be shown.
+        if not is_http_url(each.strip()) or "@" in urlsplit(each.strip()).path:
+            raise ConfigError(
+                "schema.registry.url: no URL of a host and a port",
+                key="schema.registry.url",
+                hint="Begin it with http:// or https://. Write / ? # [ ] @ in a user or a password as %2F %3F %23 %5B "
+                "%5D %40",
+            )
         bare.append(shown_url(each.strip()))
     return ",".join(bare)
-
-
-def _no_url() -> ConfigError:
-    return ConfigError(
-        "schema.registry.url: no URL of a host and a port",
-        key="schema.registry.url",
-        hint="Write / ? # [ ] @ in a user or a password as %2F %3F %23 %5B %5D %40",
-    )
 
 
 def _schema(found: Any) -> Any:
@@ -296,11 +289,6 @@ def _client(kind: Callable[[dict[str, Any]], Any], config: Mapping[str, str], wa
             conf[name] = float(value) if name in _NUMBERS else value
         except ValueError:
             raise ConfigError(f"schema.registry.{name}: give a number", key=f"schema.registry.{name}") from None
-    for each in conf["url"].split(","):
-        if not each.strip().startswith(("http://", "https://")):
-            raise ConfigError(
-                "schema.registry.url: give a URL that begins with http:// or https://", key="schema.registry.url"
-            )
     _move_user(conf)
     if not _uses_tls(conf):
         conf.setdefault("ssl.ca.location", False)  # else the client reads all certificates, 30 ms for each process

@@ -337,8 +337,9 @@ def test_an_answer_of_something_else_is_not_called_silence(
 
 @pytest.mark.parametrize(
     "url",
-    ["http://host:hush", "http://[::1", "http://me:hush/hush@host:1", "http://me:hu[sh@host", "http://me:1/hush@host"],
-)
+    ["http://host:hush", "http://[::1", "http://me:hush/hush@host:1", "http://me:hu[sh@host", "http://me:1/hush@host",
+     "http://me:hush@host:0", "http://me:hush@:8081", "http://host:1,"],
+)  # fmt: skip
 def test_a_url_that_is_none_is_told_without_its_password(url: str) -> None:
     with pytest.raises(ConfigError, match=r"schema\.registry\.url: no URL") as failed:
         typed_of(Config.parse({"value.format": "avro-confluent", "schema.registry.url": url}))
@@ -354,7 +355,7 @@ def test_a_url_that_is_none_is_told_without_its_password(url: str) -> None:
         ({"value.schema.version": "new"}, ConfigError, "a number or latest"),
         ({"value.format": "json-confluent", "value.schema.subject": "other"}, ConfigError, "a schema of AVRO"),
         ({"schema.registry.max.retries": "x"}, ConfigError, "max.retries: give a number"),
-        ({"schema.registry.url": "ftp://x"}, ConfigError, "begins with http"),
+        ({"schema.registry.url": "ftp://x"}, ConfigError, "Begin it with http"),
         ({"schema.registry.no.such": "x"}, ConfigError, "no.such"),
         ({"value.protobuf.message": "x"}, ConfigError, "value.format is avro-confluent"),
         ({"value.schema.file": "/no/such/file"}, ConfigError, "value.schema.file=/no/such/file"),
