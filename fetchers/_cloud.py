@@ -291,8 +291,7 @@ def size_of_range(start: int, end: int | None, content_range: str | None, conten
     """The size of an answer's body in bytes, after a check that the answer is the range [start, end).
 
     `content_range` and `content_length` are the answer's headers. Raises StorageUnavailable for another range, and for
-    an answer without one: a server may ignore a Range header and answer with the whole object (RFC 9110, 14.2). If the
-    answer lacks the object's size, a range that ends before `end` is another one: it may have been cut off.
+    an answer without one: a server may ignore a Range header and answer with the whole object (RFC 9110, 14.2).
     """
     if range_of(start, end) is None:
         if content_length is None:
@@ -301,14 +300,12 @@ def size_of_range(start: int, end: int | None, content_range: str | None, conten
     answered = ContentRange.parse(content_range)
     if answered is None:
         raise StorageUnavailable("the store answered a range without saying which")
-    first, last, total = answered
-    if answered.is_end(start):
-        return 0
-    stop = min((each for each in (end, total) if each is not None), default=None)
-    if first != start or last + 1 != stop or last < first:
+    size_bytes = answered.size_of(start, end)
+    if size_bytes is None:
+        first, last, total = answered
         size = "an unknown number" if total is None else total
         raise StorageUnavailable(f"the store answered with bytes {first} to {last} of {size}, which were not asked for")
-    return last + 1 - first
+    return size_bytes
 
 
 async def receive(body: AsyncIterable[bytes], size_bytes: int) -> memoryview:

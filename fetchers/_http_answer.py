@@ -96,13 +96,12 @@ def _part_of(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> Buffer:
     answered = ContentRange.parse(response.headers.get("Content-Range"))
     if answered is None:
         raise _wrong_range("the server does not say which range it sent")
-    if answered.is_end(wanted.start):
+    size_bytes = answered.size_of(wanted.start, None if wanted.end < 0 else wanted.end)
+    if size_bytes is None:
+        sent = f"bytes {answered.first} to {answered.last}"
+        raise _wrong_range(f"the server sent {sent} for the range from {wanted.start}")
+    if size_bytes == 0:
         return b""
-    first, last, total = answered
-    is_whole = last + 1 == wanted.end or (total is not None and last + 1 == total)
-    if first != wanted.start or last < first or (0 <= wanted.end <= last) or not is_whole:
-        raise _wrong_range(f"the server sent bytes {first} to {last} for the range from {wanted.start}")
-    size_bytes = last + 1 - first
     if wanted.end < 0 and size_bytes > _MAX_WHOLE_BYTES:
         raise _too_large()
     return _read(response, size_bytes, wanted.deadline)

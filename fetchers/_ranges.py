@@ -3,7 +3,7 @@
 Rules of the file:
 
 - Pure.
-- The fetcher decides what an answer means.
+- An answer is believed if it names the bytes that were asked for. The fetcher decides about all other answers.
 """
 
 from __future__ import annotations
@@ -35,6 +35,18 @@ class ContentRange(NamedTuple):
     def is_end(self, start: int) -> bool:
         """Whether the answer has no byte because the object ends at `start`. Azurite says so, other stores say 416."""
         return self.first == start == self.total_bytes and self.last == start - 1
+
+    def size_of(self, start: int, end: int | None) -> int | None:
+        """The number of bytes, if they are those that were asked for: [start, end), or all before the object's end.
+
+        None for other bytes. If the answer lacks the object's size, a range that ends before `end` is another one: it
+        may have been cut off.
+        """
+        if self.is_end(start):
+            return 0
+        stop = min((each for each in (end, self.total_bytes) if each is not None), default=None)
+        is_it = self.first == start and self.last + 1 == stop and self.first <= self.last
+        return self.last + 1 - self.first if is_it else None
 
 
 def total_of(header: str | None) -> int | None:
