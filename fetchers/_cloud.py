@@ -3,7 +3,7 @@
 Rules of the file:
 
 - An answer is believed only if its headers name the range that was asked for. Else it is refused before memory is taken
-  for its body.
+  for its body. That the object ends before the range (416) is believed unless the headers tell another end.
 - A body goes into one buffer of Arrow's pool, which keeps memory that is given back.
 - Requests are made here, not by fsspec's `cat_file` and `ls`. Those methods retry, ask about sizes, parents and kinds
   of buckets first, and hide the headers that name the range.
@@ -24,7 +24,7 @@ from fsspec.asyn import sync
 
 from fetchers._composed import ComposedFetcher
 from fetchers._options import OPTIONS, Timeouts, timeouts_of
-from fetchers._ranges import ContentRange, range_of
+from fetchers._ranges import ContentRange, has_byte_at, range_of
 from fetchers._retries import asked_again
 from fetchers._store import FsspecStore
 from remote_fetch.errors import ConfigError, RemoteFetchError, SegmentNotFound, StorageUnavailable
@@ -33,7 +33,7 @@ from remote_fetch.hosts import shown_url
 from remote_fetch.model import Buffer
 from remote_fetch.store_errors import failure_of
 
-__all__ = ["BODY_BYTES", "CloudFetcher", "CloudStore", "Page", "RefusedError", "receive", "size_of_range"]
+__all__ = ["BODY_BYTES", "CloudFetcher", "CloudStore", "Page", "RefusedError", "check_end", "receive", "size_of_range"]
 
 T = TypeVar("T")
 
@@ -306,6 +306,12 @@ def size_of_range(start: int, end: int | None, content_range: str | None, conten
         size = "an unknown number" if total is None else total
         raise StorageUnavailable(f"the store answered with bytes {first} to {last} of {size}, which were not asked for")
     return size_bytes
+
+
+def check_end(start: int, content_range: str | None) -> None:
+    """Raise StorageUnavailable if an answer 416 tells that the object does not end before the range from `start`."""
+    if has_byte_at(start, content_range):
+        raise StorageUnavailable(f"the store refuses the range from {start}, where the object has a byte")
 
 
 async def receive(body: AsyncIterable[bytes], size_bytes: int) -> memoryview:

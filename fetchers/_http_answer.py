@@ -13,7 +13,7 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from fetchers._ranges import ContentRange, total_of
+from fetchers._ranges import ContentRange, has_byte_at, total_of
 from remote_fetch.deadline import Deadline
 from remote_fetch.errors import CorruptSegment, StorageTimeout, StorageUnavailable
 from remote_fetch.model import Buffer
@@ -57,7 +57,8 @@ def body_of(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> Buffer:
     if response.status == 206:
         return _part_of(response, wanted)
     if response.status == 416:
-        _check_end(response, wanted)
+        if has_byte_at(wanted.start, response.headers.get("Content-Range")):
+            raise _wrong_range(f"the server refuses the range from {wanted.start}, where the object has a byte")
         return b""
     if response.status != 200:
         raise Refused(response)
@@ -105,13 +106,6 @@ def _part_of(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> Buffer:
     if wanted.end < 0 and size_bytes > _MAX_WHOLE_BYTES:
         raise _too_large()
     return _read(response, size_bytes, wanted.deadline)
-
-
-def _check_end(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> None:
-    """Raise StorageUnavailable if an answer 416 tells that the object does not end before the wanted range."""
-    size_bytes = total_of(response.headers.get("Content-Range"))
-    if size_bytes is not None and size_bytes > wanted.start:
-        raise _wrong_range(f"the server refuses the range from {wanted.start} of {size_bytes} bytes")
 
 
 def _read(response: urllib3.BaseHTTPResponse, size_bytes: int | None, deadline: Deadline) -> Buffer:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["ContentRange", "range_of", "total_of"]
+__all__ = ["ContentRange", "has_byte_at", "range_of", "total_of"]
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
 _UNSATISFIED = re.compile(r"bytes \*/([0-9]{1,19})")
@@ -59,6 +59,15 @@ def total_of(header: str | None) -> int | None:
         return int(match[1])
     answered = ContentRange.parse(header)
     return None if answered is None else answered.total_bytes
+
+
+def has_byte_at(start: int, header: str | None) -> bool:
+    """Whether the Content-Range header of an answer 416 tells that the object has a byte at `start`.
+
+    Such an answer is no end: an index that has bytes would be taken for an empty one. A server need not tell the size.
+    """
+    size_bytes = total_of(header)
+    return size_bytes is not None and size_bytes > start
 
 
 def range_of(start: int, end: int | None) -> str | None:

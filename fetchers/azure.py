@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from fetchers._cloud import CloudFetcher, CloudStore, Page, size_of_range
+from fetchers._cloud import CloudFetcher, CloudStore, Page, check_end, size_of_range
 from fetchers._options import OPTIONS, Timeouts
 from fetchers._ranges import range_of
 from fetchers._signing import MAX_EXPIRY_S
@@ -58,6 +58,8 @@ class _AzureStore(CloudStore):
         def check(response: Any) -> None:  # before the body is read
             answer = response.http_response
             answers.append(answer)
+            if answer.status_code == 416:
+                check_end(start, answer.headers.get("Content-Range"))
             if answer.status_code in (200, 206):
                 self.identities.check(f"{bucket}/{key}", answer.headers.get("ETag"))
             if is_range and answer.status_code in (200, 206):

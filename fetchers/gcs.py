@@ -19,7 +19,7 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
-from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, RefusedError, receive, size_of_range
+from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, RefusedError, check_end, receive, size_of_range
 from fetchers._google_signing import MAX_IAM_EXPIRY_S, is_by_iam, signer_of
 from fetchers._options import OPTIONS, Timeouts, check_endpoint, check_objects, with_defaults
 from fetchers._ranges import range_of
@@ -62,6 +62,8 @@ class _GcsStore(CloudStore):
         byte_range = range_of(start, end)
         headers = {} if byte_range is None else {"Range": byte_range}
         async with self._ask(self._filesystem.url(f"{bucket}/{key}"), headers, {}) as answer:
+            if answer.status == 416:
+                check_end(start, answer.headers.get("Content-Range"))
             await self._refused(answer)
             identity = answer.headers.get("X-Goog-Generation") or answer.headers.get("ETag")
             self.identities.check(f"{bucket}/{key}", identity)

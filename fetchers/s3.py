@@ -19,12 +19,13 @@ from urllib.parse import parse_qs, urlsplit
 
 from fsspec.asyn import sync
 
-from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, receive, size_of_range
+from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, check_end, receive, size_of_range
 from fetchers._options import OPTIONS, Timeouts, check_endpoint, check_objects, with_defaults
 from fetchers._ranges import range_of
 from remote_fetch.errors import ConfigError, StorageDenied, StorageUnavailable
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
+from remote_fetch.store_errors import is_past_the_end
 
 __all__ = ["S3Fetcher", "page_of"]
 
@@ -59,7 +60,13 @@ class _S3Store(CloudStore):
         byte_range = range_of(start, end)
         asked = {} if byte_range is None else {"Range": byte_range}
         client = await self._client(bucket)
-        answer = await client.get_object(**self._arguments(client, "GetObject", Bucket=bucket, Key=key, **asked))
+        arguments = self._arguments(client, "GetObject", Bucket=bucket, Key=key, **asked)
+        try:
+            answer = await client.get_object(**arguments)
+        except Exception as error:
+            if is_past_the_end(error):
+                check_end(start, _headers_of(error).get("content-range"))
+            raise
         body = answer["Body"]
         try:
             identity = tuple(str(answer.get(name, "")) for name in ("VersionId", "ETag", "LastModified"))
@@ -133,6 +140,12 @@ class _S3Store(CloudStore):
         of_options = {**filesystem.s3_additional_kwargs, **filesystem.req_kw}
         taken = client.meta.service_model.operation_model(operation).input_shape.members if of_options else ()
         return {**{name: value for name, value in of_options.items() if name in taken and value is not None}, **asked}
+
+
+def _headers_of(error: Exception) -> Mapping[str, str]:
+    """The headers of the answer that botocore's error is about."""
+    headers: Mapping[str, str] = getattr(error, "response", {}).get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    return headers
 
 
 def _version_4(signature_version: Any, **context: Any) -> str | None:

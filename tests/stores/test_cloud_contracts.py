@@ -92,8 +92,11 @@ class _Cloud(FetcherContract, ListingContract, StallContract, StatusContract):
 
     @pytest.mark.parametrize(
         "kind",
-        [FaultKind.WHOLE, FaultKind.WRONG_RANGE, FaultKind.SHORT_RANGE, FaultKind.UNNAMED_RANGE, FaultKind.TRUNCATE],
-    )
+        [
+            FaultKind.WHOLE, FaultKind.WRONG_RANGE, FaultKind.SHORT_RANGE, FaultKind.UNNAMED_RANGE, FaultKind.TRUNCATE,
+            FaultKind.REFUSED_RANGE,
+        ],
+    )  # fmt: skip
     def test_another_range_is_never_taken_for_data(self, segments: list[BuiltSegment], kind: FaultKind) -> None:
         """An answer with another range, or with a part of the range, raises an error."""
         refused = Answer(FaultKind.STATUS, status=403)  # also the listing: the tree is where its name says
