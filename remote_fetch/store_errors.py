@@ -185,7 +185,7 @@ _STATUS: Mapping[int, _Failure] = {
     412: _Failure(_GONE, "another object stands under the name now"),
     425: _BROKEN,
     429: _THROTTLED,
-    **dict.fromkeys(range(500, 600), _FAILED),
+    **dict.fromkeys(range(500, 1000), _FAILED),  # from 600 on there is none, and it is as 5xx (RFC 9110, 15)
     503: _THROTTLED,
 }
 
@@ -359,7 +359,7 @@ def _status_of(error: BaseException) -> int | None:
     for says in _STATUS_OF:
         found = says(error)
         status = int(found) if isinstance(found, str) and found.isdecimal() else found
-        if isinstance(status, int) and 300 <= status < 600:
+        if isinstance(status, int) and 300 <= status < 1000:
             return int(status)
     return None
 

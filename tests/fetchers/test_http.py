@@ -128,7 +128,7 @@ def test_a_body_that_trickles_ends_with_the_read_timeout(server: RangeServer) ->
     assert "the store did not answer in time" in str(found)
 
 
-@pytest.mark.parametrize("status", [201, 203, 204, 600])
+@pytest.mark.parametrize("status", [201, 203, 204])
 def test_a_status_that_no_store_answers_with(server: RangeServer, status: int) -> None:
     found = failure(server, Fault(FaultKind.STATUS, status))
     assert type(found) is StorageUnavailable
