@@ -87,6 +87,13 @@ class TimedProtocol(H11Protocol):
         self._since_s = self.loop.time()
         self._timer = self.loop.call_later(self._look_s, self._look)
 
+    def _should_upgrade(self) -> bool:
+        """No request changes its protocol, and its answer is a plain one (RFC 9110, 7.8).
+
+        uvicorn's own rule logs two warnings for each such request, and Java's HTTP client sends one on each connection.
+        """
+        return False
+
     def shutdown(self) -> None:
         """As uvicorn's, and the connection is looked at more often from now on.
 

@@ -21,6 +21,7 @@ import uvicorn
 from remote_fetch.service.connections import TimedLoop, TimedProtocol
 from remote_fetch.service.server import configured, serve
 from remote_fetch.service.settings import TlsFiles
+from tests.cases import each_of
 from tests.rig.certificates import make_certificates
 from tests.service.fakes import SETTINGS, SigningBucket, basic, open_service
 from tests.service.process import made_up_timeline
@@ -187,6 +188,16 @@ def test_a_body_does_not_wait_for_the_acknowledgement_of_its_head(monkeypatch: p
         connection.sendall(request("/healthz"))
         assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
     assert [bool(one) for one in seen] == [True]
+
+
+@each_of("protocol", [b"websocket", b"h2c"])
+def test_a_request_for_another_protocol(protocol: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    with serving() as address, socket.create_connection(address) as connection:
+        connection.settimeout(WAIT_S)
+        upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: %s\r\n\r\n" % protocol
+        connection.sendall(request("/healthz")[:-2] + upgrade)
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def test_headers_that_are_too_long() -> None:
