@@ -12,6 +12,9 @@ Rules of the file:
 - Bytes leave at once. uvicorn sends head and body apart, and a body would wait until the client acknowledges the head
   (40 ms). asyncio leaves the sockets of `socket.create_server` as they are, because these do not name their protocol.
 - Between the two the request is the application's, which has a deadline of its own.
+- A connection beyond the most of the service ends the one that has been idle for longest. If no connection is idle,
+  the Gate refuses its requests, and the others go on. uvicorn's own limit (`limit_concurrency`) would refuse the
+  requests of all connections while too many are open.
 - A connection that is cut off keeps no memory: `abort` drops what was not sent.
 """
 
@@ -26,6 +29,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from remote_fetch.service.gate import EXCESS
 
 __all__ = ["TimedLoop", "TimedProtocol", "timed_protocol"]
 
@@ -70,6 +75,7 @@ class TimedProtocol(H11Protocol):
 
     headers_timeout_s: ClassVar[float]
     drain_timeout_s: ClassVar[float]
+    max_connections: ClassVar[int]
     cut_off: ClassVar[Callable[[str], None]]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -84,6 +90,8 @@ class TimedProtocol(H11Protocol):
         """As asyncio's."""
         super().connection_made(transport)
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if len(self.connections) > self.max_connections and not self._end_an_idle_one():
+            self.app_state = {**self.app_state, EXCESS: self.max_connections}
         self._since_s = self.loop.time()
         self._timer = self.loop.call_later(self._look_s, self._look)
 
@@ -116,6 +124,18 @@ class TimedProtocol(H11Protocol):
         """As uvicorn's: the answer is in the buffers."""
         self._answers += 1
         super().on_response_complete()
+
+    def _end_an_idle_one(self) -> bool:
+        """End the connection that has been idle for longest. Returns False if no other connection is idle."""
+        others = (one for one in self.connections if isinstance(one, TimedProtocol) and one is not self)
+        idle = next((one for one in sorted(others, key=lambda one: one._since_s) if one._is_idle()), None)
+        if idle is not None:
+            idle.shutdown()
+        return idle is not None
+
+    def _is_idle(self) -> bool:
+        """Whether a new request may begin, and no byte of it has come."""
+        return self._doing() == "reading" and not self.conn.trailing_data[0]
 
     def _look(self) -> None:
         """Abort the connection if it has been in one phase for too long."""
@@ -151,15 +171,16 @@ def _takes_more(transport: asyncio.Transport) -> bool:
 
 
 def timed_protocol(
-    *, headers_timeout_s: float, drain_timeout_s: float, cut_off: Callable[[str], None]
+    *, headers_timeout_s: float, drain_timeout_s: float, max_connections: int, cut_off: Callable[[str], None]
 ) -> type[asyncio.Protocol]:
-    """The protocol class with these bounds, for `uvicorn.Config(http=...)`.
+    """The protocol class with these bounds, for `uvicorn.Config(http=...)`. `max_connections` may be open at once.
 
     `cut_off` is called for each connection that is aborted, with `reading` or `writing`: what it was too slow at.
     """
     bounds = {
         "headers_timeout_s": headers_timeout_s,
         "drain_timeout_s": drain_timeout_s,
+        "max_connections": max_connections,
         "cut_off": staticmethod(cut_off),
     }
     return type("BoundedProtocol", (TimedProtocol,), bounds)

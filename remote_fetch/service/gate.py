@@ -6,7 +6,7 @@ Rules of the file:
   nothing of a header. Characters that cannot be printed are escaped, so that no request writes a line of its own.
 - A request with a body is refused, and its connection ends: the service reads no body.
 - An error that is not expected is a 500 without its text. The log has the stack.
-- `/healthz`, `/readyz` and `/metrics` are answered even if the service is full.
+- `/healthz`, `/readyz` and `/metrics` are answered even if the service is full, of requests or of connections.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import logging
 import math
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
@@ -25,15 +26,17 @@ from starlette.responses import Response
 from remote_fetch.service.answers import as_bytes
 from remote_fetch.service.limits import Limits
 from remote_fetch.service.metrics import Metrics
-from remote_fetch.service.refusals import Refusal
+from remote_fetch.service.refusals import Refusal, overloaded
 from remote_fetch.service.settings import MAX_HEADER_BYTES, MAX_QUERY_BYTES
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["ACCESS_LOG", "Gate", "take_note"]
+__all__ = ["ACCESS_LOG", "EXCESS", "Gate", "take_note"]
 
 ACCESS_LOG = "remote_fetch.service.access"
+EXCESS = "excess"
+"""The name in a request's state for the most connections of the service, if its connection came when they were open."""
 _LOG = logging.getLogger("remote_fetch.service")
 _ACCESS = logging.getLogger(ACCESS_LOG)
 _SHOWN_CHARS = 300
@@ -73,8 +76,12 @@ class Gate:
             _ACCESS.info("%s", _line(scope, state, sent, duration_s))
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope["path"]
-        with nullcontext() if path in _OPEN else self._limits.request():
+        is_open = scope["path"] in _OPEN
+        most = scope["state"].get(EXCESS)
+        if most is not None and not is_open:
+            refusal = overloaded(f"{most} connections are open, the most of this service")
+            raise replace(refusal, headers={"Connection": "close"})
+        with nullcontext() if is_open else self._limits.request():
             _check_size(scope)
             try:
                 async with asyncio.timeout(self._timeout_s):

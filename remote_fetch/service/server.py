@@ -76,6 +76,7 @@ def configured(service: Service, settings: ServiceSettings) -> uvicorn.Config:
         http=timed_protocol(
             headers_timeout_s=settings.headers_timeout_s,
             drain_timeout_s=settings.drain_timeout_s,
+            max_connections=settings.max_connections,
             cut_off=service.metrics.cut_off,
         ),
         ws="none",
@@ -85,7 +86,6 @@ def configured(service: Service, settings: ServiceSettings) -> uvicorn.Config:
         proxy_headers=settings.proxies is not None,
         forwarded_allow_ips=settings.proxies or "",
         server_header=False,
-        limit_concurrency=settings.max_connections,
         backlog=_BACKLOG,
         timeout_keep_alive=settings.keep_alive_s,
         timeout_graceful_shutdown=settings.shutdown_timeout_s,

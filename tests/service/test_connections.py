@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import http.client
+import json
 import logging
 import os
 import socket
@@ -10,7 +12,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -211,21 +213,45 @@ def test_headers_that_are_too_long() -> None:
                 assert connection.recv(1 << 16).startswith(b"HTTP/1.1 " + status)
 
 
-def test_more_connections_than_there_may_be() -> None:
-    with serving(max_connections=3) as address:
-        held = [socket.create_connection(address) for _ in range(2)]
-        try:
-            deadline = time.monotonic() + WAIT_S
-            while True:
-                with socket.create_connection(address) as more:
-                    more.settimeout(WAIT_S)
-                    more.sendall(request())
-                    if more.recv(1 << 16).startswith(b"HTTP/1.1 503 "):
-                        return
-                assert time.monotonic() < deadline
-        finally:
-            for one in held:
-                one.close()
+def status_of(connection: http.client.HTTPConnection, path: str) -> int:
+    """The status of the whole answer to a GET."""
+    connection.request("GET", path, headers=basic())
+    answer = connection.getresponse()
+    answer.read()
+    return answer.status
+
+
+def test_a_connection_too_many_ends_the_one_that_is_idle_for_longest() -> None:
+    with serving(max_connections=2) as address, ExitStack() as closing:
+        clients = [http.client.HTTPConnection(*address, timeout=WAIT_S) for _ in range(3)]
+        for client in clients:
+            closing.callback(client.close)
+        for client in clients:
+            assert status_of(client, SEGMENTS) == 200
+        for client in clients[1:]:
+            assert status_of(client, SEGMENTS) == 200
+        with pytest.raises((http.client.HTTPException, ConnectionError)):
+            status_of(clients[0], SEGMENTS)
+
+
+def test_a_connection_too_many_while_none_is_idle() -> None:
+    """The others go on, and the service tells its health."""
+    with serving(max_connections=2) as address, ExitStack() as closing:
+        busy = [closing.enter_context(socket.create_connection(address)) for _ in range(2)]
+        for connection in busy:
+            connection.settimeout(WAIT_S)
+            connection.sendall(request("/healthz")[:-4])
+        time.sleep(0.5)  # the beginning of both requests has come
+        third = http.client.HTTPConnection(*address, timeout=WAIT_S)
+        closing.callback(third.close)
+        assert [status_of(third, path) for path in ("/healthz", "/readyz", "/metrics")] == [200, 200, 200]
+        third.request("GET", SEGMENTS, headers=basic())
+        refused = third.getresponse()
+        assert (refused.status, refused.headers["Retry-After"], refused.headers["Connection"]) == (503, "1", "close")
+        assert json.loads(refused.read())["error"]["code"] == "OVERLOADED"
+        for connection in busy:
+            connection.sendall(b"\r\n\r\n")
+            assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
 
 
 def test_no_file_is_left_for_a_connection(caplog: pytest.LogCaptureFixture) -> None:

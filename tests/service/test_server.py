@@ -184,4 +184,3 @@ def test_the_access_log_of_uvicorn_is_off() -> None:
         config = configured(service, SETTINGS)
         assert config.access_log is False
         assert config.server_header is False
-        assert config.limit_concurrency == SETTINGS.max_connections
