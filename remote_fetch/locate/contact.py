@@ -37,6 +37,8 @@ _REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 _NO_CONTACT = NO_ANSWER | _REFUSED
 _SAYS_LITTLE = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})
 _STATE = re.compile(r" \(after \d+ms in state \w+(, \d+ identical error\(s\) suppressed)?\)")
+_ADVERTISED = re.compile(r"(?:\w+://)?(\S+:\d+)/\d+: ")
+"""librdkafka's name of a broker whose address comes from a broker. One of `bootstrap.servers` ends with /bootstrap."""
 _SHOWN_CAUSES = 3
 
 
@@ -97,10 +99,16 @@ def _error_code(client: AdminClient, timeout_s: float) -> int | None:
 
 
 def _unavailable(given: str, heard: Mapping[str, int], timeout_s: float, *, is_refusal: bool) -> BrokerUnavailable:
-    options = " (-b, or --to of a target)" if given.startswith(SERVERS_KEY) else ""
+    key, _, address = given.partition("=")
+    options = " (-b, or --to of a target)" if key == SERVERS_KEY else ""
+    hint = f"Check the address{options}, security.protocol with its credentials, and the network"
+    advertised = {found[1] for said in heard if (found := _ADVERTISED.match(said))} - set(address.split(","))
+    if advertised:
+        names = ", ".join(sorted(advertised)[:_SHOWN_CAUSES])
+        hint = f"A broker there has answered, and sends clients to {names} (advertised.listeners). {hint}"
     return BrokerUnavailable(
         f"no broker answers at {given}: {_causes(heard, timeout_s)}",
-        hint=f"Check the address{options}, security.protocol with its credentials, and the network",
+        hint=hint,
         is_refusal=is_refusal,
     )
 

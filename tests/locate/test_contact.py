@@ -170,6 +170,30 @@ def test_refused_credentials_are_not_waited_for(monkeypatch: pytest.MonkeyPatch,
     assert [error.code() for error in heard] == [code], "the user's own callback hears of it too"
 
 
+@pytest.mark.parametrize(
+    ("name", "advertised"),
+    [
+        ("b:1/bootstrap", None),
+        ("sasl_ssl://b:1/bootstrap", None),
+        ("b:1/7", None),
+        ("inside:9092/1", "inside:9092"),
+        ("sasl_ssl://inside:9092/1", "inside:9092"),
+        ("[fd00::1]:9092/12", "[fd00::1]:9092"),
+        ("GroupCoordinator", None),
+    ],
+)
+def test_an_address_that_a_broker_has_told_is_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, advertised: str | None
+) -> None:
+    """As of a broker in a container: `bootstrap.servers` is right, and the broker sends clients elsewhere."""
+    ask = answering(monkeypatch, KafkaError._TIMED_OUT, (KafkaError._TRANSPORT, f"{name}: Connection refused"))
+    with pytest.raises(BrokerUnavailable) as raised:
+        ask(**{"bootstrap.servers": "a:1,b:1", "socket.connection.setup.timeout.ms": 20})
+    assert raised.value.hint is not None
+    assert ("advertised.listeners" in raised.value.hint) == (advertised is not None)
+    assert (advertised or "Check the address") in raised.value.hint
+
+
 def test_a_long_wait_is_told_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(contact, "_SILENT_S", 0.02)
     ask = answering(monkeypatch, KafkaError._TIMED_OUT, (KafkaError._TRANSPORT, "b:1/bootstrap: Connection refused"))
