@@ -40,7 +40,8 @@ class BrokerChannel:
     """Asks brokers about the logs on their own disks. Not thread-safe. Connects at the first question.
 
     `properties` are librdkafka's. `timeout_ms` bounds each call as a whole. `say` is called in the thread of the caller
-    with each reason why facts are unknown, once for each. Raises MissingExtra without kafka-python.
+    with each reason why facts are unknown, once for each. `rest_until_s` is when a channel before this one ends its
+    rest (of `clock`). Raises MissingExtra without kafka-python.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class BrokerChannel:
         *,
         timeout_ms: int,
         say: Callable[[str], None],
+        rest_until_s: float = float("-inf"),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._kafka = load_kafka()
@@ -56,7 +58,7 @@ class BrokerChannel:
         self._say = say
         self._clock = clock
         self._said: set[str] = set()
-        self._rest_until_s = float("-inf")
+        self.rest_until_s = rest_until_s
         self._connection: _AdminConnection | None = None
         self._settings: dict[str, Any] | None = None
         try:
@@ -88,7 +90,7 @@ class BrokerChannel:
 
     def _asked(self, ask: Callable[[_AdminConnection], Future[T]]) -> T | None:
         """The answer to one question within the timeout. None, and the reason is reported, if the call failed."""
-        if self._settings is None or self._clock() < self._rest_until_s:
+        if self._settings is None or self._clock() < self.rest_until_s:
             return None
         if self._connection is None:
             self._connection = _AdminConnection(self._kafka, self._settings, self._timeout_ms)
@@ -113,7 +115,7 @@ class BrokerChannel:
 
     def _rest(self, key: str, reason: str) -> None:
         self._connection = None
-        self._rest_until_s = self._clock() + _REST_S
+        self.rest_until_s = self._clock() + _REST_S
         self._say_once(key, reason)
 
     def _say_once(self, key: str, reason: str) -> None:

@@ -3,7 +3,7 @@
 Rules of the file:
 
 - A failure never ends a read: the facts are then unknown, and the reason is reported.
-- The channel lives for one question.
+- The channel lives for one question. Its rest after a failure outlives it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from remote_fetch.model import TopicIdPartition
 if TYPE_CHECKING:
     from remote_fetch.locate.cluster import Cluster
 
-__all__ = ["LocalLog", "local_logs"]
+__all__ = ["LocalLog", "LocalLogs"]
 
 _CHANNEL_TIMEOUT_MS = 5_000
 """Longest wait of the channel that does not go through librdkafka. With wrong credentials its client waits so long."""
@@ -30,24 +30,40 @@ class LocalLog(NamedTuple):
     size_bytes: int | None
 
 
-def local_logs(
-    cluster: Cluster,
-    partitions: Sequence[TopicIdPartition],
-    say: Callable[[str], None],
-    *,
-    sizes: bool = False,
-) -> dict[TopicIdPartition, LocalLog]:
-    """The local log of each partition; empty without the extra `broker-api`. `sizes`: ask for the bytes too."""
-    from remote_fetch.locate.broker_channel import BrokerChannel  # noqa: PLC0415 - an extra is loaded for it
+class LocalLogs:
+    """Asks the brokers of one cluster. Thread-safe. Several threads may ask at the same time."""
 
-    try:
-        channel = BrokerChannel(cluster.contact_properties, timeout_ms=_CHANNEL_TIMEOUT_MS, say=say)
-    except MissingExtra as error:
-        say(error.message)
-        return {}
-    try:
-        starts = channel.local_starts(partitions)
-        known = channel.local_sizes(partitions) if sizes else {}
-    finally:
-        channel.close()
-    return {partition: LocalLog(starts.get(partition), known.get(partition)) for partition in partitions}
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._rest_until_s = float("-inf")
+
+    def ask(
+        self, partitions: Sequence[TopicIdPartition], say: Callable[[str], None], *, sizes: bool = False
+    ) -> dict[TopicIdPartition, LocalLog]:
+        """The local log of each partition; empty without the extra `broker-api`. `sizes`: ask for the bytes too.
+
+        After a question that failed as a whole, the brokers are not asked for a minute, and all is unknown.
+        """
+        from remote_fetch.locate.broker_channel import BrokerChannel  # noqa: PLC0415 - an extra is loaded for it
+
+        try:
+            channel = BrokerChannel(
+                self._cluster.contact_properties,
+                timeout_ms=_CHANNEL_TIMEOUT_MS,
+                say=say,
+                rest_until_s=self._rest_until_s,
+            )
+        except MissingExtra as error:
+            say(error.message)
+            return {}
+        try:
+            starts = channel.local_starts(partitions)
+            known = channel.local_sizes(partitions) if sizes else {}
+        finally:
+            self._rest_until_s = channel.rest_until_s
+            channel.close()
+        return {partition: LocalLog(starts.get(partition), known.get(partition)) for partition in partitions}
+
+    def ask_again(self) -> None:
+        """Ask at the next question, because the credentials have changed."""
+        self._rest_until_s = float("-inf")

@@ -40,7 +40,7 @@ from remote_fetch.session.decode_pool import DecodePool
 from remote_fetch.session.event_log import LogObserver
 from remote_fetch.session.fallback import ASK_A_BROKER, FallbackRule
 from remote_fetch.session.librdkafka import check_properties
-from remote_fetch.session.local_logs import LocalLog, local_logs
+from remote_fetch.session.local_logs import LocalLog, LocalLogs
 from remote_fetch.session.locating import Locating, Planned
 from remote_fetch.session.locators import beside_brokers
 from remote_fetch.session.no_storage import NoStorage
@@ -117,6 +117,7 @@ class Session:
         self.locating = Locating(config, fetcher, self.storage, shared=shared)
         try:  # what stands above is all that `close` needs
             self.brokers = self._open_brokers(planned)
+            self._local_logs = None if self.brokers is None else LocalLogs(self.brokers.cluster)
             hint = ASK_A_BROKER if self.brokers is None else None
             self.fallback = FallbackRule(self.observe, self.surveyor.explain, self.brokers, hint=hint)
             located_by = self.locating.open(planned, self.brokers)
@@ -217,9 +218,9 @@ class Session:
         """The logs on the brokers' own disks. Empty without brokers. `otherwise`: the consequence if they do not tell.
 
         The reasons are reported, each once, and as warnings if the `sizes` were wanted: these are shown to a user.
-        `sizes` is that of `local_logs.local_logs`.
+        `sizes` is that of `LocalLogs.ask`.
         """
-        if self.brokers is None:
+        if self._local_logs is None:
             return {}
 
         def say(text: str) -> None:
@@ -227,7 +228,7 @@ class Session:
                 self._said.add(text)
                 self.observe(Notice(f"{text}; {otherwise}", is_warning=sizes))
 
-        return local_logs(self.brokers.cluster, partitions, say, sizes=sizes)
+        return self._local_logs.ask(partitions, say, sizes=sizes)
 
     def stored_size(self, segment: RemoteLogSegmentMetadata) -> int | None:
         """The bytes of a segment's objects in the store, None if its metadata does not tell: see `StoredSizer`."""
@@ -271,6 +272,8 @@ class Session:
         """Give new credentials to the clients of this session. A metadata cluster with its own user keeps that one."""
         if self.brokers is not None:
             self.brokers.cluster.set_sasl_credentials(username, password)
+        if self._local_logs is not None:
+            self._local_logs.ask_again()
         self.locating.set_sasl_credentials(username, password)
 
     def observe(self, event: Event) -> None:

@@ -14,8 +14,7 @@ from remote_fetch.errors import Unlocatable
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.model import LogBounds, TopicIdPartition, Uuid
 from remote_fetch.prepare import log_layout
-from remote_fetch.session import session as session_module
-from remote_fetch.session.local_logs import LocalLog
+from remote_fetch.session.local_logs import LocalLog, LocalLogs
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -54,14 +53,14 @@ def test_a_lost_snapshot_leaves_one_fact_unknown(run: Run, bucket: str, tmp_path
 def test_why_brokers_do_not_tell_of_their_disks(run: Run, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The note has the form that those of `ls` and `plan` have."""
 
-    def asked(_: Cluster, __: object, say: Callable[[str], None], **___: object) -> dict[TopicIdPartition, LocalLog]:
+    def asked(_: LocalLogs, __: object, say: Callable[[str], None], **___: object) -> dict[TopicIdPartition, LocalLog]:
         say("no answer")
         return {}
 
     described = Topic("shop", Uuid(bytes(range(16))), (0, 1), may_read=True)
     monkeypatch.setattr(Cluster, "describe", lambda *_, **__: described)
     monkeypatch.setattr(Cluster, "log_bounds", lambda *_: LogBounds(0, 9))
-    monkeypatch.setattr(session_module, "local_logs", asked)
+    monkeypatch.setattr(LocalLogs, "ask", asked)
     outcome = run("bounds", "-t", "shop", "-b", "127.0.0.1:1", "-X", "remote.locator=listing", "--url", bucket)
     assert (outcome.code, len(outcome.lines)) == (0, 3)
     assert outcome.stderr == "% note: no answer; the columns of the local log are empty\n"

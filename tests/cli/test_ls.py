@@ -17,7 +17,6 @@ from remote_fetch.locate.locator import KnownTimelines
 from remote_fetch.locate.metadata_replay import MetadataTopic
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import UNKNOWN_SIZE, LogBounds, Uuid
-from remote_fetch.session import session as session_module
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
@@ -59,7 +58,7 @@ def test_a_tier_that_cannot_be_located_is_not_empty(
     monkeypatch.setattr(Cluster, "describe", lambda *_: described)
     monkeypatch.setattr(Cluster, "log_bounds", lambda *_: LogBounds(0, 9))
     monkeypatch.setattr(MetadataTopic, "read_for", unanswered)
-    monkeypatch.setattr(session_module, "local_logs", lambda *_, **__: {})
+    monkeypatch.setattr("remote_fetch.session.local_logs.LocalLogs.ask", lambda *_, **__: {})
     outcome = run(*command, "-t", "shop", "-b", "127.0.0.1:1", *(word.format(bucket=bucket) for word in more))
     assert (outcome.code, outcome.stdout) == (1, b"")
     assert says in outcome.stderr
@@ -78,7 +77,7 @@ def test_a_storage_that_does_not_exist_is_told_beside_brokers(
         monkeypatch.setattr(Cluster, "describe", lambda *_, described=described, **__: described)
         monkeypatch.setattr(Cluster, "log_bounds", lambda *_, **__: LogBounds(0, 9))
         monkeypatch.setattr(Cluster, "still_holds", lambda *_: True)
-        monkeypatch.setattr(session_module, "local_logs", lambda *_, **__: {})
+        monkeypatch.setattr("remote_fetch.session.local_logs.LocalLogs.ask", lambda *_, **__: {})
         asked = (*command, "-t", name, "-b", "127.0.0.1:1", "-X", "remote.locator=listing")
         outcome = run(*asked, "--url", f"{bucket}/nothing")
         assert outcome.code == 0

@@ -25,8 +25,9 @@ class Channel:
     closed = 0
     asked_sizes = 0
 
-    def __init__(self, properties: Mapping[str, Any], *, timeout_ms: int, say: Any) -> None:
+    def __init__(self, properties: Mapping[str, Any], *, timeout_ms: int, say: Any, rest_until_s: float) -> None:
         assert properties["bootstrap.servers"] == "127.0.0.1:2"
+        self.rest_until_s = rest_until_s
         say("a reason")
 
     def local_starts(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
@@ -72,6 +73,28 @@ def test_starts_bounds_and_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert said == [
         "a reason; records that they also have on their own disks come from the store as well"
     ]  # a reason is reported once
+
+
+def test_brokers_that_have_failed_are_not_asked_for_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each topic of a consumer would wait for the whole timeout, one after the other, and again soon after."""
+    asked: list[object] = []
+
+    class Failing:
+        def result(self, timeout_s: float) -> None:
+            raise ValueError("an error of kafka-python")
+
+    def fail(_: object, partitions: object) -> Failing:
+        asked.append(partitions)
+        return Failing()
+
+    monkeypatch.setattr(broker_channel._AdminConnection, "ask_starts", fail)
+    with session(tmp_path, []) as opened:
+        for partition in (ONE, TWO):
+            assert opened.local_starts([partition]) == {}
+        assert asked == [[ONE]]
+        opened.set_sasl_credentials("me", "new")
+        assert opened.local_starts([TWO]) == {}
+        assert asked == [[ONE], [TWO]]
 
 
 def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
