@@ -104,17 +104,24 @@ class FeedContext:
     def local_start(self, partition: TopicIdPartition, max_age_s: float) -> int | None:
         """The offset from which on the broker reads the partition, as in `Session.local_starts`.
 
-        An answer that is older than `max_age_s` is not believed. One request asks for all known partitions of the
-        topic, because each request needs a new connection.
+        An answer that is older than `max_age_s` is not believed. One request asks for all known partitions, also those
+        of other topics, because each request needs new connections, which take seconds over a slow line. If the brokers
+        did not tell of a topic, because it was deleted, it is left out of the requests for others.
         """
         with self._asking:
             known = self._local_starts.get(partition)
             if known is None or self.clock() - known[0] > max_age_s:
-                siblings = self._topics.get(partition.topic, {}).values()
-                wanted = [partition, *(sibling for sibling in siblings if sibling != partition)]
+                topics = tuple(self._topics.values())
+                others = [each for topic in topics for each in topic.values() if self._goes_along(each, partition)]
+                wanted = [partition, *others]
                 found = self.session.local_starts(wanted)
                 self._local_starts.update({each: (self.clock(), found.get(each)) for each in wanted})
             return self._local_starts[partition][1]
+
+    def _goes_along(self, other: TopicIdPartition, partition: TopicIdPartition) -> bool:
+        """Whether a request for the local start of a partition is also for this other one."""
+        _, last_start = self._local_starts.get(other, (0.0, 0))
+        return other != partition and (last_start is not None or other.topic_id == partition.topic_id)
 
     @property
     def asks_store(self) -> bool:

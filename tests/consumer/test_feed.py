@@ -211,6 +211,28 @@ def test_the_offsets_on_the_brokers_disk_are_asked_for_again_when_they_are_too_o
     assert asked == [1, 1]
 
 
+def test_one_question_is_for_all_known_partitions_of_all_topics() -> None:
+    """Each question needs new connections: over a slow line each topic would wait for seconds in turn."""
+    asked: list[list[TopicIdPartition]] = []
+
+    def local_starts(wanted: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
+        asked.append(list(wanted))
+        return {PARTITION: 10, other: 20}
+
+    sibling, other = replace(PARTITION, partition=4), TopicIdPartition(Uuid(b"j" * 16), "u", 0)
+    topics = {"t": (PARTITION, sibling), "u": (other,)}
+    session: Any = SimpleNamespace(locator=SimpleNamespace(partitions=topics.get), local_starts=local_starts)
+    context = FeedContext(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20)
+    assert [context.partition(name, number) for name, number in (("t", 3), ("u", 0))] == [PARTITION, other]
+    assert context.local_start(other, 30.0) == 20
+    assert asked == [[other, PARTITION, sibling]]
+    assert (context.local_start(PARTITION, 30.0), context.local_start(sibling, 30.0)) == (10, None)
+    assert len(asked) == 1
+    context.local_start(other, -1.0)
+    context.local_start(PARTITION, -1.0)
+    assert asked[1:] == [[other, PARTITION], [PARTITION, sibling, other]], "an unknown one costs the others a request"
+
+
 @pytest.mark.parametrize("unlocated", [ErrorKind.NOT_CONFIGURED, ErrorKind.UNLOCATABLE])
 def test_a_missing_locator_is_counted_as_a_fallback(unlocated: ErrorKind) -> None:
     feed, _, fallbacks = ended(unlocated=unlocated)
