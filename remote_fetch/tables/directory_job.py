@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from remote_fetch.errors import ConfigError
+from remote_fetch.errors import ConfigError, StorageUnavailable
 from remote_fetch.tables.job import JobSpec, all_records, saved_or_planned
 from remote_fetch.tables.job_records import Committed
 from remote_fetch.tables.report import TableReport, report_of
@@ -53,9 +53,14 @@ def _run_and_commit(target: Target, url: str, spec: JobSpec, began_s: float) -> 
     own = target.of_plan(job.key)
     records, run = all_records(own, spec.writer(own), job, spec.run)
     done = _finished(target, url)  # another driver may have committed while the tasks ran
-    while done is None:
+    if done is None:
         target.decide(Committed(target.job_id, spec.topic, records, job.reads, job.partitions))
         done = _finished(target, url)
+    if done is None:
+        raise StorageUnavailable(
+            f"{target.staging} does not have the manifest that was just written there",
+            hint="Another driver may have begun the job again. The same call again goes on",
+        )
     if [record.attempt for record in done.records] != [record.attempt for record in records]:
         return _report(done, url, began_s, run, notices=[*job.notices, _OVERTAKEN])
     return _report(done, url, began_s, run, job.fallbacks, job.notices)

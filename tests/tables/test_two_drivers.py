@@ -12,7 +12,7 @@ import fsspec
 import pyarrow.dataset as ds
 import pytest
 
-from remote_fetch.errors import ConfigError
+from remote_fetch.errors import ConfigError, StorageUnavailable
 from remote_fetch.session.session import Session
 from remote_fetch.tables import staging
 from remote_fetch.tables.commit import MANIFEST, LocalCommit, MovingCommit, ObjectStoreCommit
@@ -171,6 +171,21 @@ def test_two_drivers_decide_by_plans_of_their_own(
     filesystem, path = fsspec.core.url_to_fs(where["to"])
     found = ds.dataset(path, filesystem=filesystem, exclude_invalid_files=True).to_table(columns=COLUMNS)
     assert same(found.sort_by([("partition", "ascending"), ("offset", "ascending")]).combine_chunks(), topic.rows())
+
+
+def test_one_begins_the_job_again_when_the_other_has_decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic, where = Topic(tmp_path / "tier").grow(1), directory(tmp_path)
+    decide = Target.decide
+
+    def decided(target: Target, committed: Committed) -> None:
+        decide(target, committed)
+        target.clean_up()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Target, "decide", decided)
+        with pytest.raises(StorageUnavailable, match=r"does not have the manifest .* The same call again goes on"):
+            export(topic, where)
+    assert export(topic, where).rows == 20
 
 
 def test_another_job_commits_while_one_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
