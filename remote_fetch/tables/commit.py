@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import uuid4
@@ -39,6 +41,7 @@ MANIFEST = "_manifest.json"
 
 _COPY_TIMEOUT_S, _COPY_PAUSE_S = 600.0, 0.5
 """How long a store may take to finish one copy, and the pause between two looks at it."""
+_PATTERN = re.compile("[*?[]")
 _LOCAL = frozenset({"file", "local"})
 
 
@@ -65,6 +68,9 @@ class CommitStrategy(Protocol):
 
         Of two processes that do this at once, the first one wins. Where the filesystem cannot do that, either may.
         """
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or a directory with all that is in it. Raises the errors of the filesystem."""
 
     def publish(self, placements: Sequence[Placement], manifest: bytes, *, staging: str, target: str) -> None:
         """Put the staged files in place under `target`, and after them the manifest.
@@ -94,6 +100,15 @@ class ObjectStoreCommit:
         except (OSError, RemoteFetchError):
             if size_bytes_of(self._fs, name) is None:  # then it is no refusal: some servers do not know the condition
                 self.put(name, content)
+
+    def remove(self, name: str) -> None:
+        """As `CommitStrategy.remove`. Many at once, unless fsspec takes the name for a pattern: others may fit it."""
+        if not _PATTERN.search(name):
+            self._fs.rm(name, recursive=True)
+            return
+        for found in self._fs.find(name):
+            with suppress(FileNotFoundError):
+                self._fs.rm_file(found)
 
     def publish(self, placements: Sequence[Placement], manifest: bytes, *, staging: str, target: str) -> None:
         """As `CommitStrategy.publish`. All copies are begun before the first one is waited for."""
@@ -137,6 +152,10 @@ class MovingCommit:
         """As `CommitStrategy.put_new`. Few filesystems can rename so that a file stays."""
         if size_bytes_of(self._fs, name) is None:
             self.put(name, content)
+
+    def remove(self, name: str) -> None:
+        """As `CommitStrategy.remove`."""
+        self._fs.rm(name, recursive=True)
 
     def publish(self, placements: Sequence[Placement], manifest: bytes, *, staging: str, target: str) -> None:
         """As `CommitStrategy.publish`."""

@@ -106,7 +106,7 @@ class Staging:
     def forget(self, record: TaskRecord) -> None:
         """Count a task as not finished."""
         with suppress(FileNotFoundError):
-            self._fs.rm(self._record_path(record.task))
+            self._fs.rm_file(self._record_path(record.task))
 
     def attempt_path(self, attempt: str, path: str) -> str:
         """The full path of an attempt's file, in the filesystem."""
@@ -145,7 +145,7 @@ class Staging:
         Files that it writes stay until the next run finds them.
         """
         try:
-            self._fs.rm(name, recursive=True)
+            self._commit.remove(name)
         except FileNotFoundError:
             return
         except OSError as error:

@@ -17,6 +17,7 @@ from remote_fetch.errors import ConfigError, MissingExtra, StorageTimeout
 from remote_fetch.tables.commit import MANIFEST, LocalCommit, MovingCommit, ObjectStoreCommit
 from remote_fetch.tables.job_records import Committed, StagedFile, TaskRecord
 from remote_fetch.tables.target import Target
+from tests.cases import each_of
 
 
 class Died(BaseException):
@@ -219,6 +220,22 @@ def test_the_first_decision_on_a_disk_counts(tmp_path: Path, monkeypatch: pytest
         target.decide(attempt)
         assert target.decided() == committed
     assert sorted(os.listdir(target.staging)) == [MANIFEST, "attempts", "done"]
+
+
+@each_of("name", ["or*s", "orde?s", "orders[1]"])
+def test_a_name_that_fsspec_takes_for_a_pattern(flat: Target, name: str) -> None:
+    """Its own files are removed, and no others."""
+    others, target = flat, Target(flat._arguments[0].replace("orders", name), "job")
+    target._commit = ObjectStoreCommit(target._fs)
+    staged(others)
+    committed = staged(target)
+    target.forget(committed.records[0])
+    assert (set(others.records()), set(target.records())) == ({0, 1}, {1})
+    commit(target, committed)
+    assert target.committed() == committed
+    assert not target._fs.exists(target.staging)
+    assert all(map(others.is_whole, others.records().values()))
+    target._fs.rm_file(f"{target.path}/{MANIFEST}")
 
 
 def test_an_empty_directory_may_be_the_target(tmp_path: Path) -> None:
