@@ -26,6 +26,7 @@ from typing import Any
 import pyarrow as pa
 
 from remote_fetch.errors import ConfigError, CorruptSegment, MissingExtra, TableRefused
+from remote_fetch.tables.parquet_files import is_in_calendar
 from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.table import Addition, TableChanged, TableFolder, said
 
@@ -41,6 +42,8 @@ _NAME = "catalog"
 """The option that names a catalog of pyiceberg's own configuration."""
 _UNNAMED = "lake"
 """The name of a catalog that is given by its properties alone. A SQL catalog finds tables by it."""
+_RETRIES = "commit.retry.num-retries"
+_METRICS = "write.metadata.metrics.column."
 _TRIES, _PAUSE_S = 5, 0.2
 """How often a new catalog in a file is opened: two processes that make its tables at once get in each other's way."""
 _EXPECTED = "Give NAMESPACE.TABLE"
@@ -174,9 +177,9 @@ class IcebergTarget:
         told = {_PROGRESS + addition.reads.topic: addition.total.dump()}
         now = {_JOB: addition.job_id, _READS: addition.reads.dump()}
         metadata = table.metadata
-        # Of this object only: the property of the table stays what it is.
+        # Of this object only: the properties of the table stay what they are.
         table.metadata = metadata.model_copy(
-            update={"properties": {**metadata.properties, "commit.retry.num-retries": "0"}}
+            update={"properties": {**metadata.properties, **_without_bounds(addition, schema), _RETRIES: "0"}}
         )
         table.catalog = _Committing(self._catalog, self._lib)
         try:
@@ -299,6 +302,20 @@ def _in_file(path: str) -> str:
     except ModuleNotFoundError as error:
         raise MissingExtra(f"Iceberg catalogs in a file need {error.name}", extra="iceberg") from None
     return URL.create("sqlite", database=path).render_as_string()
+
+
+def _without_bounds(addition: Addition, schema: pa.Schema) -> dict[str, str]:
+    """Properties by which pyiceberg does not look for the bounds of columns with timestamps beyond Python's calendar.
+
+    It takes each bound for a datetime.
+    """
+    names = {
+        name
+        for _, file in addition.files
+        for name, bounds in file.bounds.items()
+        if not all(is_in_calendar(schema.field(name).type, value) for value in bounds)
+    }
+    return dict.fromkeys((_METRICS + name for name in names), "counts")
 
 
 def _summary(snapshot: Any) -> Mapping[str, str]:

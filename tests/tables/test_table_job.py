@@ -633,3 +633,8 @@ def test_timestamps_beyond_the_calendar(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="beyond the year 9999"):
         export(topic, iceberg, partition_by=["day"])
     assert held(iceberg, ["partition", "offset"]).num_rows == 0
+    plain = target("iceberg", tmp_path / "c")
+    export(topic, plain)
+    assert same(held(plain), topic.rows())
+    inner: Any = opened(plain)
+    assert inner._table.scan(row_filter="offset = 0").to_arrow().num_rows == 1
