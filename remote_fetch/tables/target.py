@@ -65,8 +65,11 @@ class Target(Staging):
             raise error.at(object_name=name, hint=hint) from None
 
     def is_free(self) -> bool:
-        """Whether the target is absent or empty."""
-        return not (self._fs.exists(self.path) and self._fs.ls(self.path, detail=False))
+        """Whether the target is absent or empty. A store lists the object by which its console makes a folder."""
+        if not self._fs.exists(self.path):
+            return True
+        inside = (name for name in self._fs.ls(self.path, detail=False) if name.rstrip("/") != self.path)
+        return self._fs.isdir(self.path) and not any(inside)
 
     def is_mount_point(self) -> bool:
         """Whether a disk is mounted at the target: no directory can be put in its place."""

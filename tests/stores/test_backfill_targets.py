@@ -55,6 +55,16 @@ def test_the_first_of_two_drivers_decides(place: tuple[str, dict[str, Any]]) -> 
     assert target.decided() == first
 
 
+def test_a_folder_that_a_console_has_made(place: tuple[str, dict[str, Any]]) -> None:
+    """It is empty, as opposed to an object of the target's name."""
+    url, made_with = place
+    for marker, is_free in ("orders/", True), ("object", False), ("full/other", False):
+        target = Target(f"{url}/{marker.partition('/')[0]}", "job", made_with)
+        filesystem, path = open_filesystem(url, made_with, key="to")
+        filesystem.pipe_file(f"{path}/{marker}", b"")
+        assert target.is_free() == is_free
+
+
 def test_a_whole_backfill(spark: SparkSession, place: tuple[str, dict[str, Any]]) -> None:
     url, made_with = place
     to = f"{url}/orders"
