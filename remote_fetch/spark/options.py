@@ -250,7 +250,7 @@ def _limit(given: Mapping[str, str], which: str) -> Limit | None:
     if text is not None:
         key = f"{which}Timestamp"
         try:
-            ms = _number(int(text.strip()))
+            ms = _number(_decimal(text))
         except (TypeError, ValueError):
             raise ConfigError(f"Expected a single long value, got {text.strip()}", key=key) from None
         return _timestamp(ms, key)
@@ -317,13 +317,20 @@ def _from_json(text: str, example: str, key: str, parse: Callable[[Any], T]) -> 
 def _numbers(value: Any) -> dict[int, int]:
     if not isinstance(value, dict):
         raise TypeError
-    return {_whole(int(partition)): _number(number) for partition, number in value.items()}
+    return {_whole(_decimal(partition)): _number(number) for partition, number in value.items()}
 
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
         raise TypeError
     return value
+
+
+def _decimal(text: str) -> int:
+    """The number that a text is. Raises ValueError, also for `1_000`, which Python takes and Spark does not."""
+    if "_" in text:
+        raise ValueError
+    return int(text)
 
 
 def _number(value: Any) -> int:
@@ -345,7 +352,7 @@ def _positive(given: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     try:
-        number = int(text.strip())
+        number = _decimal(text)
     except ValueError:
         raise ConfigError(f"{name} must be a number, not '{text}'", key=name) from None
     if number <= 0:
