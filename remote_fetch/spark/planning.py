@@ -203,12 +203,28 @@ def subscribed(session: Session, subscription: Subscription) -> tuple[TopicIdPar
 
 
 def _matching(session: Session, pattern: str) -> Iterator[str]:
+    if _is_other_in_java(pattern):
+        raise ConfigError(
+            f"subscribePattern '{pattern}' has [ or && inside of brackets, which Java reads as classes of characters, "
+            "and Python as characters",
+            key="pattern",
+            hint="Write one class without them, or put a backslash before a character",
+        )
     try:
         found_in = re.compile(pattern).search
     except re.error as error:
         raise ConfigError(f"subscribePattern '{pattern}' is no regular expression: {error}", key="pattern") from None
     names = topic_names(session.brokers, session.locator)
     return (name for name in names if name not in _INTERNAL and found_in(name))
+
+
+def _is_other_in_java(pattern: str) -> bool:
+    """Whether a class of characters holds a class, or an intersection of classes, if Java reads it.
+
+    Python takes the same signs for characters, so that it finds other topics than Spark's own source.
+    """
+    classes = re.findall(r"\[\^?(\]?[^\]]*)", re.sub(r"\\.", "x", pattern))
+    return any("[" in inside or "&&" in inside for inside in classes)
 
 
 def _assigned(

@@ -111,6 +111,9 @@ def test_what_filters_leave(where: dict[str, str], wanted: Restriction, offsets:
     ("options", "error", "message"),
     [
         ({"subscribePattern": "("}, ConfigError, "subscribePattern '(' is no regular expression"),
+        ({"subscribePattern": "topi[a-z&&b-d]"}, ConfigError, "subscribePattern 'topi[a-z&&b-d]' has [ or && inside"),
+        ({"subscribePattern": "topi[ab[c]]"}, ConfigError, "subscribePattern 'topi[ab[c]]' has [ or && inside of"),
+        ({"subscribePattern": "[^]&&t]"}, ConfigError, "subscribePattern '[^]&&t]' has [ or && inside of brackets"),
         ({"assign": '{"topic":[0,3]}'}, UnknownTopic, "topic 'topic' has no partition 3; there are 0"),
         ({"assign": '{"other":[0]}'}, UnknownTopic, "no segment of topic 'other' is in the remote storage"),
         (
@@ -130,7 +133,12 @@ def test_what_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("pattern", "count"), [("to.*c", 1), ("opi", 1), ("pic$", 1), ("^opi", 0), ("topics", 0)], ids=str
+    ("pattern", "count"),
+    [
+        *(("to.*c", 1), ("opi", 1), ("pic$", 1), ("^opi", 0), ("topics", 0), ("[t][^x][]p][i]c&&|topic", 1)),
+        *((r"[\]]opic|[t]opic", 1), (r"[\[t]opic", 1), (r"\[&&|topic", 1)),
+    ],
+    ids=str,
 )
 def test_topics_by_pattern(where: dict[str, str], pattern: str, count: int) -> None:
     """As in Spark's source, a part of the name is enough."""
