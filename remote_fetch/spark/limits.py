@@ -19,7 +19,15 @@ from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.view import OpenPartition
 from remote_fetch.spark.options import Limit
 
-__all__ = ["FAIL_ON_DATA_LOSS_HINT", "LimitRules", "Restriction", "check_covered", "offsets_from", "offsets_of"]
+__all__ = [
+    "FAIL_ON_DATA_LOSS_HINT",
+    "LimitRules",
+    "Restriction",
+    "check_covered",
+    "offsets_from",
+    "offsets_of",
+    "start_of",
+]
 
 FAIL_ON_DATA_LOSS_HINT = (
     "Some data may have been lost because they are not available in Kafka any more; either the data was aged out by "
@@ -100,6 +108,15 @@ def _key_of(low: Bound, high: Bound) -> str:
     if isinstance(low, Timestamp):
         return "startingTimestamp"
     return "endingTimestamp" if isinstance(high, Timestamp) else "startingOffsets"
+
+
+def start_of(planner: Planner, opened: OpenPartition, start: Limit, rules: LimitRules) -> int:
+    """Resolve where a stream begins in one partition. An offset past the end of the log is the end, if that may pass.
+
+    Raises OffsetOutOfRange for an offset that the log does not have, ConfigError for a timestamp that no record
+    reaches, and the errors of reading if a time has to be looked up.
+    """
+    return _first(planner, opened, _at(start, opened.partition), rules)
 
 
 def offsets_from(planner: Planner, opened: OpenPartition, at: int, end: Limit, rules: LimitRules) -> tuple[int, int]:

@@ -31,7 +31,7 @@ from remote_fetch.prepare.subscribed import topic_name
 from remote_fetch.prepare.true_sizes import with_true_sizes
 from remote_fetch.prepare.view import OpenPartition, untiered
 from remote_fetch.session.session import Session
-from remote_fetch.spark.limits import FAIL_ON_DATA_LOSS_HINT, LimitRules, check_covered, offsets_of
+from remote_fetch.spark.limits import FAIL_ON_DATA_LOSS_HINT, LimitRules, check_covered, start_of
 from remote_fetch.spark.options import SourceOptions
 from remote_fetch.spark.patience import ask_patiently
 from remote_fetch.spark.planning import subscribed, tasks_of
@@ -99,10 +99,11 @@ class StreamDriver:
         held = set()
         for opened in open_partitions(planner, partitions):
             at = _place(opened.partition)
-            found[at], _ = offsets_of(planner, opened, start, Edge.LATEST, rules)
+            found[at] = start_of(planner, opened, start, rules)
             limit = start[at] if isinstance(start, Mapping) else start
-            # A time that no record reaches is the end of the log, too.
-            if limit is Edge.LATEST or (isinstance(limit, Timestamp) and found[at] == opened.end_offset):
+            # A time that no record reaches is the end of the log, too, and so is an offset past it.
+            is_late = found[at] == opened.end_offset if isinstance(limit, Timestamp) else limit is Edge.LATEST
+            if is_late or (isinstance(limit, int) and found[at] < limit):
                 held.add(at)
         if (start is Edge.LATEST or held) and not self._has_begun:  # Spark asks once more when the first batch runs
             self._began_at, self._held = found, frozenset(held)

@@ -162,6 +162,7 @@ def test_the_first_batch_keeps_where_a_query_began(tmp_path: Path, driver: Make)
         {"startingOffsets": '{"topic": {"0": -1}}'},
         {"startingTimestamp": never, **by_time},
         {"startingOffsetsByTimestamp": f'{{"topic": {{"0": {never}}}}}', **by_time},
+        {"startingOffsets": '{"topic": {"0": 9000}}', "failOnDataLoss": "false"},
     ):
         stream = driver({**options, **start})
         at = stream.initial()
@@ -206,6 +207,19 @@ def test_the_first_batch_has_the_partitions_that_begin_earlier(tmp_path: Path, d
             *((1, offset) for offset in range(5, 9)),
             *((2, offset) for offset in range(5)),
         ]
+
+
+def test_a_beginning_that_the_log_does_not_have(
+    bucket: dict[str, str], caplog: pytest.LogCaptureFixture, driver: Make
+) -> None:
+    end = plain_log().next_offset
+    for offset, begin, said in ((end, end, ""), (end + 1, end, f"the log ends at offset {end}, before {end + 1}")):
+        start = f'{{"topic": {{"0": {offset}}}}}'
+        with pytest.raises(OffsetOutOfRange, match=said) if said else nullcontext():
+            driver(bucket, startingOffsets=start).initial()
+        stream = driver(bucket, startingOffsets=start, failOnDataLoss="false")
+        assert stream.initial() == {AT: begin}
+        assert said in caplog.text
 
 
 def test_a_time_that_a_record_reaches_is_the_same_offset_again(bucket: dict[str, str], driver: Make) -> None:
