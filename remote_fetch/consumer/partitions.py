@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from confluent_kafka import KafkaException, TopicPartition
 
+from remote_fetch.broker_errors import is_of_no_topic
 from remote_fetch.consumer.assigned import AssignedPartition, Key
 from remote_fetch.consumer.committed import CommittedOffsets, Start
 from remote_fetch.consumer.due_work import DueWork
@@ -68,8 +69,6 @@ class Partitions:
         self._due_at_s = self._store_at_s = 0.0
         self._paused: set[Key] = set()
         """The partitions that the application has paused."""
-        self._known: set[Key] = set()
-        """The partitions that were ever assigned. librdkafka keeps no pause of a partition that it does not know."""
         self._positions_frozen = False
         self.is_committing = False
         """Whether librdkafka may be committing. It commits when partitions are dropped."""
@@ -155,7 +154,6 @@ class Partitions:
                 given, state, circuit, stores_offsets=self._settings.stores_offsets
             )
             begun.append(partition)
-            self._known.add(key)
         self._context.share_among(len(self.assigned))
         self._librdkafka.pause([partition.topic_partition() for partition in begun if not partition.state.is_fetching])
         self._librdkafka.resume([partition.topic_partition() for partition in begun if partition.state.is_fetching])
@@ -243,8 +241,20 @@ class Partitions:
         self.note_change()
 
     def pause_untracked(self, partitions: Iterable[TopicPartition]) -> None:
-        """Pause partitions that are not assigned. The pause takes effect if they are assigned again."""
-        self._paused.update({(partition.topic, partition.partition) for partition in partitions} & self._known)
+        """Pause partitions that are not assigned. The pause takes effect if they are assigned.
+
+        librdkafka keeps no pause of a partition that it does not know. It knows all partitions of a topic of which one
+        was assigned, and others that it was asked about.
+        """
+        self._paused.update((each.topic, each.partition) for each in partitions if self._is_known(each))
+
+    def _is_known(self, partition: TopicPartition) -> bool:
+        """Whether librdkafka knows the partition. It tells that by its error: it seeks no partition to this offset."""
+        try:
+            self._librdkafka.seek(TopicPartition(partition.topic, partition.partition, STORED))
+        except KafkaException as error:
+            return not is_of_no_topic(error)
+        return True
 
     def resume_untracked(self, partitions: Iterable[TopicPartition]) -> None:
         """Resume partitions that are not assigned."""

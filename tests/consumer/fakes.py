@@ -20,6 +20,7 @@ from remote_fetch.consumer.committed import Start
 from remote_fetch.consumer.feed import Ending, Feed
 from remote_fetch.consumer.feed_context import FeedContext
 from remote_fetch.consumer.merge import Merge
+from remote_fetch.consumer.offsets import STORED
 from remote_fetch.consumer.partitions import Partitions
 from remote_fetch.consumer.settings import ConsumerSettings, ResetPolicy
 from remote_fetch.decode.decoded_rows import DecodedRows
@@ -33,10 +34,10 @@ class FakeLibrdkafka:
     """The parent's half of a consumer.
 
     `calls` are the calls that it was given, `live` the messages that it will give, `positions` its positions. A seek in
-    a partition of `stopped` fails. A partition of `stops_at_resume` gets there once it is resumed, and one whose offset
-    is out of range with that error, unless `errors_are_late`. If the group `rebalances_eagerly`, librdkafka refuses
-    incremental calls. If it `refuses_assign`, nothing is assigned after that, or as before if it `keeps_refused`. After
-    `fail` it has met a fatal error: it assigns nothing, and raises nothing.
+    a partition of `stopped` fails, and it does not know those of `unknown`. A partition of `stops_at_resume` gets there
+    once it is resumed, and one whose offset is out of range with that error, unless `errors_are_late`. If the group
+    `rebalances_eagerly`, librdkafka refuses incremental calls. If it `refuses_assign`, nothing is assigned after that,
+    or as before if it `keeps_refused`. After `fail` it has met a fatal error: it assigns nothing, and raises nothing.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -50,6 +51,7 @@ class FakeLibrdkafka:
         self.refuses_assign = self.keeps_refused = self._is_fatal = False
         self.store_error: KafkaException | None = None
         self.stopped: set[int] = set()
+        self.unknown: set[int] = set()
         self.stops_at_resume: set[int] = set()
         self.rebalances_eagerly = False
         self.errors_are_late = False
@@ -118,7 +120,9 @@ class FakeLibrdkafka:
         self.stopped |= self.stops_at_resume & {partition.partition for partition in partitions}
 
     def seek(self, partition: TopicPartition) -> None:
-        if partition.partition in self.stopped:
+        if partition.partition in self.unknown:
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+        if partition.partition in self.stopped or partition.offset == STORED:
             raise KafkaException(KafkaError(KafkaError._STATE))
         self.calls.append(("seek", *place(partition)))
 

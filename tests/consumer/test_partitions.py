@@ -203,10 +203,9 @@ def test_pauses_outlast_assignments_and_delay_a_hand_over() -> None:
     assert bench.librdkafka.calls_since() == [("seek", 0, 5), ("resume", 0), ("seek", 0, 5), ("resume", 1)]
 
 
-def test_a_pause_of_an_unassigned_partition_counts_if_it_was_assigned_once() -> None:
+def test_a_pause_of_an_unassigned_partition_counts_if_librdkafka_knows_it() -> None:
     bench = Bench()
-    bench.assign({0: 5})
-    bench.partitions.drop(None)
+    bench.librdkafka.unknown = {1}
     bench.partitions.pause_untracked([TopicPartition("t", 0), TopicPartition("t", 1)])
     bench.assign({0: 5, 1: 5})
     assert (bench.partition(0).state.is_paused, bench.partition(1).state.is_paused) == (True, False)

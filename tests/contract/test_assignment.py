@@ -14,7 +14,7 @@ from confluent_kafka import (
 )
 
 from tests.contract.kinds import Consumers
-from tests.contract.material import TAIL, Material, offsets_of, poll_through, read
+from tests.contract.material import TAIL, TIMEOUT_S, Material, offsets_of, poll_through, read
 
 
 def first_offset(consumers: Consumers, partition: TopicPartition, **more: object) -> int | None:
@@ -152,6 +152,33 @@ def test_nothing_comes_of_what_is_no_longer_assigned(consumers: Consumers, mater
         assert consumer.assignment() == []
         assert consumer.poll(0.3) is None
         assert consumer.consume(10, 0.2) == []
+
+
+@pytest.mark.parametrize("start", [50, 105])
+@pytest.mark.parametrize("known_by", ["sibling", "position", "watermarks", "topic", "nothing"])
+def test_a_pause_before_the_first_assignment(
+    consumers: Consumers, material: Material, known_by: str, start: int
+) -> None:
+    """It counts if librdkafka knows the partition by then."""
+    consumer = consumers()
+    match known_by:
+        case "sibling":
+            consumer.assign([material.at(50, 1)])
+            read(consumer, 1)
+        case "position":
+            consumer.position([material.at()])
+        case "watermarks":
+            consumer.get_watermark_offsets(material.at(), cached=True)
+        case "topic":
+            consumer.list_topics(material.topic, timeout=TIMEOUT_S)
+    consumer.pause([material.at()])
+    consumer.assign([material.at(start)])
+    if known_by == "nothing":
+        assert offsets_of(read(consumer, 1)) == [(0, start)]
+    else:
+        assert consumer.poll(0.5) is None
+        consumer.resume([material.at()])
+        assert offsets_of(read(consumer, 1)) == [(0, start)]
 
 
 def test_incrementally(consumers: Consumers, material: Material) -> None:
