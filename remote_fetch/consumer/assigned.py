@@ -50,6 +50,7 @@ class AssignedPartition:
         self.topic, self.number = given.topic, given.partition
         start = STORED if given.offset == INVALID else given.offset
         # The application may change its object, and the one that it is given.
+        self._metadata = given.metadata
         self._assignment = partial(storable, *self.key, start, given.leader_epoch, given.metadata)
         self.state = state
         self.position = Position(*self.key, stores_offsets=stores_offsets)
@@ -67,6 +68,10 @@ class AssignedPartition:
     def topic_partition(self, offset: int = INVALID, leader_epoch: int | None = None) -> TopicPartition:
         """The partition as confluent_kafka's type."""
         return storable(self.topic, self.number, offset, leader_epoch)
+
+    def assignable(self, offset: int, leader_epoch: int | None) -> TopicPartition:
+        """The partition to assign in librdkafka at `offset`, with the metadata with which it was assigned."""
+        return storable(self.topic, self.number, offset, leader_epoch, self._metadata)
 
     @property
     def assignment(self) -> TopicPartition:

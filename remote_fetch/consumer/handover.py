@@ -191,7 +191,7 @@ class Handover:
         if not is_unassigned:
             self._assign_all(partitions, offset, leader_epoch)
             return
-        starts = [partition.topic_partition(offset, leader_epoch) for partition in partitions]
+        starts = [partition.assignable(offset, leader_epoch) for partition in partitions]
         self._librdkafka.incremental_assign(starts)
         for partition in partitions:
             partition.position.forget_stored()
@@ -209,10 +209,10 @@ class Handover:
     def _assign_all(self, chosen: Sequence[AssignedPartition], offset: int, leader_epoch: int | None) -> None:
         """Assign all partitions: the chosen ones at `offset`, and each of the others where librdkafka is."""
         partitions, moved = list(self._assigned.values()), set(chosen)
-        starts = [
-            partition.topic_partition(offset, leader_epoch) if partition in moved else self._next(partition)
-            for partition in partitions
-        ]
+        starts = []
+        for partition in partitions:
+            start = partition.topic_partition(offset, leader_epoch) if partition in moved else self._next(partition)
+            starts.append(partition.assignable(start.offset, start.leader_epoch))
         self._librdkafka.assign(starts)
         for partition, start in zip(partitions, starts, strict=True):
             partition.enter(partition.state.assigned_again(start.offset, start.leader_epoch))

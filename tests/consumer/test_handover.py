@@ -240,6 +240,20 @@ def test_a_partition_is_assigned_again_with_its_leader_epoch(is_eager: bool) -> 
     assert [bench.partition(number).state.leader_epoch for number in (0, 1)] == [3, 2]
 
 
+@pytest.mark.parametrize("is_eager", [False, True])
+def test_a_partition_is_assigned_again_with_its_metadata(is_eager: bool) -> None:
+    """A commit shows it for a partition that has no position."""
+    bench = Bench()
+    bench.librdkafka.rebalances_eagerly = is_eager
+    given = [TopicPartition("t", 0, 5, metadata="m"), TopicPartition("t", 1, END, metadata="n")]
+    bench.partitions.begin(given, replaces=True)
+    bench.librdkafka.stopped.add(0)
+    bench.librdkafka.assigned = []
+    bench.end(0, 5)
+    bench.run_due_work()
+    assert [partition.metadata for partition in bench.librdkafka.assigned] == ["m", "n"][: 1 + is_eager]
+
+
 def test_a_partition_that_librdkafka_stops_during_its_hand_over_is_not_assigned_again() -> None:
     """Its error is on the way to the application already."""
     bench = Bench(ResetPolicy.ERROR)
