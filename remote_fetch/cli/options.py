@@ -139,10 +139,10 @@ def add_range_options(
 def config_from(arguments: argparse.Namespace) -> dict[str, Any]:
     """The configuration of the common options, with one name for each key. Raises ConfigError."""
     config: dict[str, Any] = {}
-    if arguments.file:
+    if arguments.file is not None:
         try:
             with open(arguments.file, encoding="utf-8-sig") as file:
-                config.update(_pairs(file.read().splitlines(), lambda line: f"-F {arguments.file}, line {line}"))
+                config.update(_pairs(file, lambda line: f"-F {arguments.file}, line {line}"))
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"-F {arguments.file}: {file_fault(error)}") from error
     config.update(_pairs(arguments.properties, lambda number: f"-X, number {number}"))

@@ -109,6 +109,20 @@ def test_help_is_the_first_paragraph() -> None:
     assert about(None) == ""  # python -OO
 
 
+def test_signs_that_end_a_line_elsewhere_are_part_of_a_value(tmp_path: Path) -> None:
+    """A file of kcat has lines that a line feed ends. A password may have the other signs."""
+    file = tmp_path / "conf"
+    file.write_bytes("sasl.password=a\u0085b\u2028c\x0b\x1cd\r\nclient.id=e\rgroup.id=f".encode())
+    assert config_from(parsed("-F", str(file))) == {
+        "sasl.password": "a\u0085b\u2028c\x0b\x1cd", "client.id": "e", "group.id": "f"
+    }  # fmt: skip
+
+
+def test_a_file_without_a_name() -> None:
+    with pytest.raises(ConfigError, match="-F : No such file or directory"):
+        config_from(parsed("-F", ""))
+
+
 def test_properties_of_another_client_are_utf8() -> None:
     assert pairs_from(["client.id=\u00e9"], "--to-property") == {"client.id": "\u00e9"}
     with pytest.raises(ConfigError, match="the name is not UTF-8"):
