@@ -92,9 +92,11 @@ class ProtobufReader:
     def _decode(self, payloads: Column) -> Column:
         self._check_depth(payloads)
         rows = self._rows(payloads)
-        odd = sorted(self._odd_rows(rows)) if self._odd_rows is not None else []
-        if odd:
-            again = self._rows(_written_again(self._message, payloads.take(pa.array(odd))))
+        for discards in (False, True):
+            odd = sorted(self._odd_rows(rows)) if self._odd_rows is not None else []
+            if not odd:
+                break
+            again = self._rows(_written_again(self._message, payloads.take(pa.array(odd)), discards))
             places = list(range(len(rows)))
             for number, row in enumerate(odd, len(rows)):
                 places[row] = number
@@ -127,14 +129,22 @@ def _nullable(kind: DataType) -> DataType:
     return pa.list_(_nullable(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
-def _written_again(message: Any, payloads: Column) -> Column:
-    """The same values as Google's library reads them: one member of each oneof, each key of a map once."""
+def _written_again(message: Any, payloads: Column, discards: bool) -> Column:
+    """The same values as Google's library reads them: one member of each oneof, each key of a map once.
+
+    `discards`: without fields that are unknown. A number that an enum of proto2 lacks is one for Google's library, and
+    a member of a oneof for ptars.
+    """
     from google.protobuf.message import DecodeError  # noqa: PLC0415 - an extra
     from google.protobuf.message_factory import GetMessageClass  # noqa: PLC0415
 
-    parse = GetMessageClass(message).FromString
+    parse, values = GetMessageClass(message).FromString, []
     try:
-        values = [parse(each).SerializePartialToString(deterministic=True) for each in payloads.to_pylist()]
+        for payload in payloads.to_pylist():
+            value = parse(payload)
+            if discards:
+                value.DiscardUnknownFields()
+            values.append(value.SerializePartialToString(deterministic=True))
     except DecodeError as error:
         raise Undecodable(f"broken, or nested too deeply: {error}") from error
     return pa.array(values, payloads.type)

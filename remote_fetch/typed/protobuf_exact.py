@@ -2,6 +2,7 @@
 
     on the wire                                     ptars                    Google's library
     two members of one oneof                        both                     the last one
+    one of them a number that its enum lacks        both                     the other one (proto2)
     a key of a map twice                            both entries             the last one
     an entry of a map without its message           null                     an empty message
     a time beyond 64 bits of microseconds           the nearest that fits    a number of seconds

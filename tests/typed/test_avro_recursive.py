@@ -122,8 +122,14 @@ def test_a_value_that_is_nested_too_deeply_does_not_decode() -> None:
 
 
 def test_a_value_of_another_schema_that_is_nested_too_deeply_does_not_decode() -> None:
+    """Between two depths fastavro reads a value, and Python's limit ends the resolution of its levels."""
     reader = AvroReader(text(tree(("v", "long"))))
-    deep = [b"\2\2" * levels + b"\2\0" for levels in (20, 200, 1000)]
-    decoded = decode_each(reader.decoder(text(tree(("v", "int")))), pa.array(deep), reader.arrow_type)
-    assert decoded.values.field("next")[0].as_py() == deep[0][2:]
-    assert decoded.reasons[2] == "nested too deeply"
+    decode = reader.decoder(text(tree(("v", "int"))))
+    outcomes = []
+    for levels in (20, *range(150, 270, 10), 1000):
+        value = b"\2\2" * levels + b"\2\0"
+        decoded = decode_each(decode, pa.array([value]), reader.arrow_type)
+        outcomes.append(decoded.reasons.get(0, "") or decoded.values.field("next")[0].as_py() == value[2:])
+    assert outcomes[0] is True
+    assert set(outcomes[1:-1]) <= {True, "nested too deeply"}
+    assert outcomes[-1] == "nested too deeply"

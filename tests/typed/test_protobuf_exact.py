@@ -54,6 +54,16 @@ def test_what_stands_twice_or_not_at_all(value: bytes, name: str, expected: Any)
     assert [row["a"] for row in rows[::2]] == [None, 1]
 
 
+@pytest.mark.parametrize("value", [b"\x10\5\x08\x63", b"\x08\x63\x10\5", b"\x08\1\x10\5\x08\x63"])
+def test_a_number_that_an_enum_of_a_oneof_lacks_beside_another_member(value: bytes) -> None:
+    """For proto2 such a number is an unknown field, which is no member."""
+    text = 'syntax = "proto2"; enum E { A = 1; } message M { oneof o { E a = 1; int32 b = 2; } optional string s = 3; }'
+    reader, message = ProtobufReader(SchemaText("PROTOBUF", text)), message_class(SchemaText("PROTOBUF", text), "M")
+    rows = reader.decoder()(pa.array([b"\x1a\1x", value + b"\x1a\1y", b"\x08\x63"])).to_pylist()
+    assert message.FromString(value).WhichOneof("o") == "b"
+    assert rows == [{"a": None, "b": None, "s": "x"}, {"a": None, "b": 5, "s": "y"}, {"a": "99", "b": None, "s": None}]
+
+
 def test_keys_of_different_maps_are_not_the_same_key() -> None:
     text = 'syntax = "proto3"; message M { map<string, int32> m = 1; }'
     reader, message = ProtobufReader(SchemaText("PROTOBUF", text)), message_class(SchemaText("PROTOBUF", text), "M")
