@@ -19,6 +19,7 @@ Rules of the file: pure. fastavro has checked the schema before, and has written
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -259,8 +260,12 @@ def _node(schema: Any, names: _Names, inside: tuple[str, ...]) -> Node:
         return _node(kind, names, inside)
     if kind in _NAMED_OR_NESTED:
         return _complex(schema, names, inside)
-    logical = _LOGICAL.get((kind, schema.get("logicalType", ""))) or (decimal_of(schema) if kind == "bytes" else None)
-    return Scalar(kind, logical or _PLAIN[kind])
+    logical = schema.get("logicalType")
+    if not isinstance(logical, str):
+        return Scalar(kind, _PLAIN[kind])
+    return Scalar(
+        kind, _LOGICAL.get((kind, logical)) or (decimal_of(schema) if kind == "bytes" else None) or _PLAIN[kind]
+    )
 
 
 _NAMED_OR_NESTED = ("record", "error", "array", "map", "enum", "fixed")
@@ -278,10 +283,12 @@ def _complex(schema: Mapping[str, Any], names: _Names, inside: tuple[str, ...]) 
         return Array(items)
     if kind == "map":
         return Map(_node(schema["values"], names, inside))
-    aliases = frozenset(_in_full(alias, schema) for alias in schema.get("aliases", ()))
+    aliases = frozenset(_in_full(alias, schema) for alias in _aliases(schema))
     if kind == "enum":
         return Enum(schema["name"], aliases, tuple(schema["symbols"]), schema.get("default"))
     size = schema["size"]
+    if type(size) is not int or not 0 <= size < 1 << 31:
+        raise ConfigError(f"the Avro schema has a fixed of {size!r} bytes")
     is_uuid = schema.get("logicalType") == "uuid" and size == 16
     arrow = _PLAIN["string"] if is_uuid else decimal_of(schema) or _PLAIN["bytes"]
     return Fixed(schema["name"], aliases, size, arrow)
@@ -303,14 +310,24 @@ def _record(schema: Mapping[str, Any], names: _Names, inside: tuple[str, ...]) -
     fields = tuple(
         Field(
             field["name"],
-            tuple(field.get("aliases", ())),
+            _aliases(field),
             _node(field["type"], names, inside),
             "default" in field,
             field.get("default"),
         )
         for field in schema["fields"]
     )
-    return Record(schema["name"], frozenset(_in_full(alias, schema) for alias in schema.get("aliases", ())), fields)
+    twice = [name for name, count in Counter(field.name for field in fields).items() if count > 1]
+    if twice:
+        raise ConfigError(f"the record {schema['name']} of the Avro schema has the field {twice[0]} twice")
+    return Record(schema["name"], frozenset(_in_full(alias, schema) for alias in _aliases(schema)), fields)
+
+
+def _aliases(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    aliases = schema.get("aliases", ())
+    if not isinstance(aliases, (list, tuple)) or not all(isinstance(each, str) for each in aliases):
+        raise ConfigError("the Avro schema has aliases that are not a list of names")
+    return tuple(aliases)
 
 
 def _in_full(alias: str, schema: Mapping[str, Any]) -> str:

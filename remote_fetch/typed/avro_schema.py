@@ -43,13 +43,17 @@ class AvroSchema:
         try:
             for text in schema.in_order():
                 root = parse_schema(_possible(_json(text)), names, _ignore_default_error=True)
+            parsed = cls(_bare(root), {name: _bare(each) for name, each in names.items()})
+            _ = parsed.node.arrow  # fastavro checks not all words
+        except ConfigError:
+            raise
         except (SchemaParseException, Unknown, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ConfigError(f"not an Avro schema: {_reason(error)}") from error
-        return cls(_bare(root), {name: _bare(each) for name, each in names.items()})
+        return parsed
 
     @cached_property
     def node(self) -> Node:
-        """The tree of types. Raises ConfigError as `node_of` does."""
+        """The tree of types."""
         return node_of(self.root, self.names)
 
     @cached_property

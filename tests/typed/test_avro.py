@@ -134,33 +134,6 @@ def test_logical_types_become_those_of_arrow() -> None:
     assert column.field("m")[0].as_py() == decimal.Decimal("-1.50")
 
 
-@pytest.mark.parametrize(
-    ("of", "is_decimal"),
-    [
-        ({"type": "bytes", "precision": 2, "scale": 2}, True),
-        ({"type": "bytes", "precision": 2, "scale": 3}, False),
-        ({"type": "bytes", "precision": 2, "scale": -1}, False),
-        ({"type": "bytes", "precision": "2"}, False),
-        ({"type": "bytes", "precision": True}, False),
-        ({"type": "bytes", "precision": 0}, False),
-        ({"type": "bytes", "precision": 77}, False),
-        ({"type": "fixed", "name": "F", "size": 2, "precision": 4}, True),
-        ({"type": "fixed", "name": "F", "size": 2, "precision": 5}, False),
-        ({"type": "fixed", "name": "F", "size": 2, "precision": 2.5}, False),
-        ({"type": "fixed", "name": "F", "size": 100, "precision": 76}, True),
-        ({"type": "fixed", "name": "F", "size": 0, "precision": 1}, False),
-    ],
-)
-def test_a_decimal_that_cannot_be_is_bytes(of: Any, is_decimal: bool) -> None:
-    """The specification says to ignore it, and Java's reader does."""
-    deep = record(
-        ("l", {"type": "array", "items": record(("d", ["null", {**of, "logicalType": "decimal"}]), name="In")})
-    )
-    kind = AvroReader(text(deep)).arrow_type.field("l").type.value_type.field("d").type
-    assert pa.types.is_decimal(kind) == is_decimal
-    assert is_decimal or kind == pa.binary()
-
-
 def test_milliseconds_become_the_readers_microseconds() -> None:
     old, new = ({"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("millis", "micros"))
     expected = datetime.datetime.fromtimestamp(5, datetime.UTC)
@@ -278,6 +251,13 @@ def test_only_the_broken_values_do_not_decode(fields: Any) -> None:
         ('{"type": "record"}', "not an Avro schema"),
         ('{"type": "array", "items": "null"}', "items may take no bytes"),
         (json.dumps(record(("a", "no.Such"))), "not an Avro schema.*no.Such"),
+        (json.dumps(record((["a"], "int"))), "not an Avro schema: TypeError"),
+        (json.dumps(record(("a", "int"), ("a", "string"))), "record R of the Avro schema has the field a twice"),
+        (json.dumps({**record(), "aliases": 5}), "aliases that are not a list of names"),
+        (json.dumps({**record(), "aliases": [5]}), "aliases that are not a list of names"),
+        (json.dumps(record()).replace("[]", '[{"name": "a", "type": "int", "aliases": [["x"]]}]'), "are not a list of"),
+        ('{"type": "fixed", "name": "F", "size": -1}', "a fixed of -1 bytes"),
+        ('{"type": "fixed", "name": "F", "size": true}', "a fixed of True bytes"),
     ],
 )
 def test_a_schema_that_is_none_is_an_error_of_the_configuration(schema: str, reason: str) -> None:

@@ -40,3 +40,36 @@ def test_a_default_of_another_type_harms_the_values_that_need_it(kind: Any, defa
 def test_numbers_of_defaults_as_java_writes_and_reads_them(kind: str, default: Any, expected: Any) -> None:
     decode = AvroReader(text(record(("b", kind, default)))).decoder(text(record()))
     assert decode(pa.array([b""])).to_pylist() == [{"b": expected}]
+
+
+@pytest.mark.parametrize(
+    ("of", "is_decimal"),
+    [
+        ({"type": "bytes", "precision": 2, "scale": 2}, True),
+        ({"type": "bytes", "precision": 2, "scale": 3}, False),
+        ({"type": "bytes", "precision": 2, "scale": -1}, False),
+        ({"type": "bytes", "precision": "2"}, False),
+        ({"type": "bytes", "precision": True}, False),
+        ({"type": "bytes", "precision": 0}, False),
+        ({"type": "bytes", "precision": 77}, False),
+        ({"type": "fixed", "name": "F", "size": 2, "precision": 4}, True),
+        ({"type": "fixed", "name": "F", "size": 2, "precision": 5}, False),
+        ({"type": "fixed", "name": "F", "size": 2, "precision": 2.5}, False),
+        ({"type": "fixed", "name": "F", "size": 100, "precision": 76}, True),
+        ({"type": "fixed", "name": "F", "size": 0, "precision": 1}, False),
+    ],
+)
+def test_a_decimal_that_cannot_be_is_bytes(of: Any, is_decimal: bool) -> None:
+    """The specification says to ignore it, and Java's reader does."""
+    deep = record(
+        ("l", {"type": "array", "items": record(("d", ["null", {**of, "logicalType": "decimal"}]), name="In")})
+    )
+    kind = AvroReader(text(deep)).arrow_type.field("l").type.value_type.field("d").type
+    assert pa.types.is_decimal(kind) == is_decimal
+    assert is_decimal or kind == pa.binary()
+
+
+@pytest.mark.parametrize("word", [["date"], {"a": 1}, 5, None])
+def test_a_logical_type_that_is_no_word_is_ignored(word: Any) -> None:
+    """As Java's parser does."""
+    assert AvroReader(text({"type": "int", "logicalType": word})).arrow_type == pa.int32()
