@@ -41,6 +41,8 @@ BODY_BYTES = 256 << 10
 """Most bytes of a body that are received at once."""
 
 _CLOSE_TIMEOUT_S = 1
+_OF_PARTING = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""The errors of SDKs and parsers that part an answer without a check."""
 _UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'")
 """Python's words for an option that a client does not have. They hold its name, and no value."""
 
@@ -130,7 +132,7 @@ class CloudStore(FsspecStore):
             if "://" in repr(error.__cause__):  # a URL may hold a signature
                 raise error from ConnectionError(type(error.__cause__).__name__)
             raise
-        except (ValueError, KeyError, TypeError, AttributeError) as error:  # SDKs part some answers without a check
+        except _OF_PARTING as error:
             cause = ConnectionError(type(error).__name__)  # its text may have a URL
             raise StorageUnavailable("the store's answer cannot be understood", object_name=name) from cause
 
@@ -279,7 +281,7 @@ def _check_names(found: Page, key: str, below: str) -> None:
     Its folders would be listed again and again, without end.
     """
     names = (*found.folders, *(info.name for info in found.objects))
-    if key in found.folders or not all(name.startswith(key) for name in names):
+    if key in found.folders or not all(isinstance(name, str) and name.startswith(key) for name in names):
         raise StorageUnavailable(
             "the listing has names that were not asked for",
             object_name=below,

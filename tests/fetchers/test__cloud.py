@@ -234,9 +234,17 @@ def test_a_listing_that_fails(error: Exception, expected: type[Exception], no_pa
         list(Store("b", [error] * 3).folders())
 
 
-@pytest.mark.parametrize("error", [TypeError("NoneType and str"), ValueError("Invalid URL 'http://h/?sig=s3cret'")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        TypeError("NoneType and str"),
+        ValueError("Invalid URL 'http://h/?sig=s3cret'"),
+        RecursionError("while decoding a JSON array"),
+        OverflowError("cannot convert float infinity to integer"),
+    ],
+)
 def test_an_answer_that_an_sdk_fails_to_part_is_a_failure_of_the_store(error: Exception) -> None:
-    """azure-core does so for an error without a message, and for a redirect to what is no URL."""
+    """azure-core does so for an error without a message, and for a redirect to what is no URL. Parsers of JSON too."""
 
     class Parting(Store):
         async def get_range(self, bucket: str, key: str, start: int, end: int | None) -> Buffer:
@@ -266,6 +274,8 @@ def test_a_listing_that_is_missing_is_not_empty(page: list[Page | Exception], st
         Page((), (ObjectInfo("other/2", 5),), None),
         Page(("other/",), (), None),
         Page(("a/",), (), None),  # the folder in itself
+        Page((7,), (), None),  # type: ignore[arg-type]
+        Page((), (ObjectInfo(None, 5),), None),  # type: ignore[arg-type]
     ],
 )
 def test_names_that_were_not_asked_for(page: Page) -> None:
