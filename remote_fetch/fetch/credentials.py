@@ -1,14 +1,24 @@
-"""Looks up expired credentials again, once for all calls that the store refused."""
+"""Looks up expired credentials again, once for all calls that the store refused.
+
+Rules of the file:
+
+- A refused call is repeated once. The second refusal is the answer.
+- A listing may be refused between two pages. It is made again, and gives only what it has not given before.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
-from remote_fetch.errors import RetriableError
-from remote_fetch.fetch.spi import CredentialRefresher, RemoteStorageFetcher
+from remote_fetch.errors import RetriableError, StorageDenied
+from remote_fetch.fetch.spi import CredentialRefresher
 
 __all__ = ["Renewal"]
+
+T = TypeVar("T")
 
 _PAUSE_S = 10.0
 """Refusals within this time after a look-up start no other look-up. Most refusals are not due to old credentials.
@@ -20,7 +30,7 @@ After a look-up that failed they start none either: it may have taken many secon
 class Renewal:
     """Decides when a fetcher looks up its credentials again. `generation` counts the look-ups. Thread-safe."""
 
-    def __init__(self, fetcher: RemoteStorageFetcher) -> None:
+    def __init__(self, fetcher: object) -> None:
         self._refresher = fetcher if isinstance(fetcher, CredentialRefresher) else None
         self._lock = threading.Lock()
         self._renewed_at: float | None = None
@@ -48,3 +58,31 @@ class Renewal:
             self._renewed_at = time.monotonic()
             self.generation += 1
             return True
+
+    def listed(self, ask: Callable[[], Iterable[T] | None]) -> Iterator[T] | None:
+        """The items that `ask` lists, or None if it answers so. If the store refuses, `ask` is called once more.
+
+        Raises the errors of `ask` and of the fetcher's `refresh_credentials`.
+        """
+        generation = self.generation
+        try:
+            found = ask()
+        except StorageDenied:
+            if not self.refresh_after_refusal(generation):
+                raise
+            found = ask()
+        return None if found is None else self._to_its_end(found, ask, generation)
+
+    def _to_its_end(self, found: Iterable[T], ask: Callable[[], Iterable[T] | None], generation: int) -> Iterator[T]:
+        given: set[T] = set()
+        try:
+            for item in found:
+                given.add(item)
+                yield item
+            return
+        except StorageDenied:
+            if not self.refresh_after_refusal(generation):
+                raise
+        for item in ask() or ():
+            if item not in given:
+                yield item

@@ -100,6 +100,7 @@ class RangeReader:
     """Reads ranges and indexes with one fetcher, a pool of threads, a budget and deadlines.
 
     Thread-safe, but a single generator is not. A reader that is forgotten without `close` leaves no thread behind.
+    `renewal` looks the fetcher's credentials up again.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class RangeReader:
         self._pool = DaemonPool(self.max_parallel, window=self._window)
         self._end_threads = weakref.finalize(self, self._pool.end)
         self._end_threads.atexit = False
-        self._renewal = Renewal(fetcher)
+        self.renewal = Renewal(fetcher)
 
     def read_ahead(
         self, requests: Iterable[RangeRequest], *, max_bytes: int | None = None, one_first: bool = False
@@ -308,11 +309,11 @@ class RangeReader:
             failed((error.message, error.hint))
 
         def with_credentials() -> T:
-            generation = self._renewal.generation
+            generation = self.renewal.generation
             try:
                 return measured()
             except StorageDenied as error:
-                if self._closed.is_set() or not self._renewal.refresh_after_refusal(generation):
+                if self._closed.is_set() or not self.renewal.refresh_after_refusal(generation):
                     raise
                 retried(error)
             return measured()

@@ -45,7 +45,7 @@ def open_listing(fetcher: RemoteStorageFetcher, storage: Storage) -> ListingLoca
             key="remote.locator",
             hint="Choose another locator than listing, or a fetcher with list_segments",
         )
-    return ListingLocator(listings_of(fetcher), _SegmentBytes(storage), all_at_once)
+    return ListingLocator(listings_of(fetcher, storage.reader.renewal), _SegmentBytes(storage), all_at_once)
 
 
 def open_snapshot(settings: Settings) -> KnownTimelines:

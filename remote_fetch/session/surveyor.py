@@ -9,13 +9,15 @@ Rules of the file:
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
 
 from remote_fetch.errors import ErrorKind, StorageTimeout
+from remote_fetch.fetch.credentials import Renewal
 from remote_fetch.fetch.pool import DaemonPool
 from remote_fetch.fetch.spi import PartitionLister, SegmentLister, StorageSurveyor
 from remote_fetch.locate.listing import Listings
-from remote_fetch.model import Survey
+from remote_fetch.model import RemoteLogSegmentMetadata, Survey, TopicIdPartition
 from remote_fetch.observe import Notice, Observer
 
 __all__ = ["Surveyor", "listings_of", "surveyed"]
@@ -71,12 +73,24 @@ def surveyed(fetcher: object) -> Survey | None:
         return None
 
 
-def listings_of(fetcher: SegmentLister) -> Listings:
-    """The listing functions of the fetcher, with those for single partitions if it has them."""
+def listings_of(fetcher: SegmentLister, renewal: Renewal | None = None) -> Listings:
+    """The listing functions of the fetcher, with those for single partitions if it has them.
+
+    If the store refuses a listing, the credentials are looked up again. `renewal` is that of reads with the fetcher.
+    """
+    renewed = Renewal(fetcher) if renewal is None else renewal
+
+    def segments(topic: str | None) -> Iterable[RemoteLogSegmentMetadata]:
+        return renewed.listed(lambda: fetcher.list_segments(topic)) or ()
 
     def survey() -> Survey | None:
         return surveyed(fetcher)
 
-    if isinstance(fetcher, PartitionLister):
-        return Listings(fetcher.list_segments, fetcher.list_partitions, fetcher.list_partition, survey)
-    return Listings(fetcher.list_segments, survey=survey)
+    if not isinstance(fetcher, PartitionLister):
+        return Listings(segments, survey=survey)
+    lister: PartitionLister = fetcher
+
+    def of_partition(partition: TopicIdPartition) -> Iterable[RemoteLogSegmentMetadata]:
+        return renewed.listed(lambda: lister.list_partition(partition)) or ()
+
+    return Listings(segments, lambda topic: renewed.listed(lambda: lister.list_partitions(topic)), of_partition, survey)

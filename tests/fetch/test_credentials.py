@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 import pytest
 
-from remote_fetch.errors import ConfigError, StorageTimeout, StorageUnavailable
+from remote_fetch.errors import ConfigError, StorageDenied, StorageTimeout, StorageUnavailable
 from remote_fetch.fetch import credentials
 from remote_fetch.fetch.credentials import Renewal
 from remote_fetch.fetch.spi import CredentialRefresher
@@ -109,3 +110,43 @@ def test_a_look_up_that_failed_in_passing_is_repeated_with_its_call(clock: Clock
     fetcher.error = None
     assert renewal.refresh_after_refusal(0)
     assert fetcher.refreshed == 2
+
+
+class Listing:
+    """Lists numbers. Each call ends with an error after some of them: `ends`, by calls, -1 for none."""
+
+    def __init__(self, *ends: int) -> None:
+        self.ends = list(ends)
+
+    def ask(self) -> Iterator[int]:
+        end = self.ends.pop(0)
+        for number in (1, 2, 3):
+            if end == number - 1:
+                raise StorageDenied("expired")
+            yield number
+
+    def ask_at_once(self) -> list[int]:
+        return list(self.ask())
+
+
+@pytest.mark.parametrize("end", [0, 2])
+def test_a_refused_listing_is_made_again(end: int) -> None:
+    """A consumer that makes listings and reads nothing would stay refused. Nothing comes twice."""
+    fetcher = Refreshing()
+    for listing in (Listing(end, -1), Listing(-1)):
+        assert list(Renewal(fetcher).listed(listing.ask) or ()) == [1, 2, 3]
+    assert list(Renewal(fetcher).listed(Listing(end, -1).ask_at_once) or ()) == [1, 2, 3]
+    assert fetcher.refreshed == 2
+    assert Renewal(fetcher).listed(lambda: None) is None
+
+
+def test_a_listing_that_is_refused_again_or_cannot_be_renewed() -> None:
+    with pytest.raises(StorageDenied):
+        list(Renewal(Refreshing()).listed(Listing(1, 1).ask) or ())
+    with pytest.raises(StorageDenied):
+        Renewal(Refreshing()).listed(Listing(1, 1).ask_at_once)
+    for listing in (Listing(1), Listing(0)):
+        with pytest.raises(StorageDenied):
+            list(Renewal(SegmentStore()).listed(listing.ask) or ())
+    with pytest.raises(StorageDenied):
+        Renewal(SegmentStore()).listed(Listing(1).ask_at_once)

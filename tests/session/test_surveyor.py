@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 from remote_fetch.errors import ErrorKind, StorageDenied
-from remote_fetch.model import Survey
+from remote_fetch.model import RemoteLogSegmentMetadata, Survey, TopicIdPartition
 from remote_fetch.observe import Event, Notice
-from remote_fetch.session.surveyor import Surveyor, surveyed
+from remote_fetch.session.surveyor import Surveyor, listings_of, surveyed
+from remote_fetch.testing.contract_parts import contract_segments
 from tests.scan.bucket import Bucket
 
 
@@ -65,3 +67,39 @@ def test_a_survey_that_hangs_holds_nobody_up() -> None:
     surveyor.close()
     assert heard == []
     may_go.set()
+
+
+SEGMENT = contract_segments()[0].metadata
+
+
+class Expired(Bucket):
+    """Lists one segment, once the credentials were looked up again."""
+
+    refreshed = 0
+
+    def refresh_credentials(self) -> None:
+        self.refreshed += 1
+
+    def list_segments(self, topic: str | None = None) -> Iterator[RemoteLogSegmentMetadata]:
+        if self.refreshed == 0:
+            raise StorageDenied("expired")
+        yield SEGMENT
+
+
+class ExpiredByPartition(Expired):
+    def list_partitions(self, topic: str | None = None) -> Iterator[TopicIdPartition] | None:
+        return None if topic is None else iter({segment.topic_id_partition for segment in self.list_segments()})
+
+    def list_partition(self, partition: TopicIdPartition) -> Iterator[RemoteLogSegmentMetadata]:
+        return self.list_segments()
+
+
+def test_a_refused_listing_has_the_credentials_looked_up_again() -> None:
+    """A consumer may make listings for hours before it reads."""
+    assert list(listings_of(Expired()).segments(None)) == [SEGMENT]
+    assert list(listings_of(ExpiredByPartition()).segments(None)) == [SEGMENT]
+    assert list(listings_of(ExpiredByPartition()).partitions("topic") or ()) == [SEGMENT.topic_id_partition]
+    assert listings_of(ExpiredByPartition()).partitions(None) is None
+    of_partition = listings_of(ExpiredByPartition()).of_partition
+    assert of_partition is not None
+    assert list(of_partition(SEGMENT.topic_id_partition)) == [SEGMENT]
