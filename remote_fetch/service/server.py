@@ -130,6 +130,9 @@ def _signals(server: uvicorn.Server, context: ssl.SSLContext | None, tls: TlsFil
         if context is None or tls is None:
             return
         try:
+            # OpenSSL drops the old key before it finds that the new one does not fit, for example while only one of the
+            # files was replaced. No TLS connection could be made after that.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key)
             context.load_cert_chain(tls.certificate, tls.key)
             _LOG.info("the certificate was read again")
         except (OSError, ssl.SSLError) as error:
