@@ -6,7 +6,8 @@ Rules of the file:
 - Requests that come during a reading share it. A reading that began after a request is enough for it, however short
   `refresh_ms` is.
 - Without a fresh timeline there is no answer. An old one would hide segments that were deleted or copied since.
-- A store that is listed is listed at most every half minute, because each listing reads the whole bucket's names.
+- A store that is listed is listed at most every half minute, because each listing reads the whole bucket's names. After
+  a reading that failed the next one may begin when the refusal's Retry-After has passed.
 """
 
 from __future__ import annotations
@@ -56,6 +57,11 @@ class Timelines:
         """How long ago the last successful reading ended, None if there was none."""
         return None if self._read_s is None else self._clock() - self._read_s
 
+    @property
+    def _wait_s(self) -> float:
+        """How long after the last reading the next one may begin."""
+        return self._pause_s if self._refusal is None else min(self._pause_s, _RETRY_S)
+
     async def fresh(self) -> None:
         """Return once the locator was read at most `refresh_ms` ago, or since the call.
 
@@ -63,7 +69,7 @@ class Timelines:
         """
         asked_s = self._clock()
         # From its end on: a reading that takes longer than the pause would never be fresh else.
-        while self._began_s < asked_s and self._clock() - self._ended_s >= self._pause_s:
+        while self._began_s < asked_s and self._clock() - self._ended_s >= self._wait_s:
             if self._reading is None:
                 self._reading = asyncio.create_task(self._read())
             await asyncio.shield(self._reading)

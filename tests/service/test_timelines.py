@@ -127,6 +127,20 @@ def test_without_a_pause_each_request_reads_once() -> None:
     run(test, refresh_ms=0)
 
 
+def test_a_listing_that_failed_is_made_again_after_the_pause_of_its_refusal() -> None:
+    async def test(timelines: Timelines, locator: Locator, clock: Clock) -> None:
+        locator.error = Unlocatable("the store is away")
+        with pytest.raises(Refusal) as caught:
+            await timelines.fresh()
+        locator.error = None
+        assert caught.value.retry_after_s is not None
+        clock.now_s += caught.value.retry_after_s
+        await timelines.fresh()
+        assert locator.readings == 2
+
+    run(test, "listing")
+
+
 def test_a_store_is_listed_less_often() -> None:
     async def test(timelines: Timelines, locator: Locator, clock: Clock) -> None:
         for _ in range(10):
