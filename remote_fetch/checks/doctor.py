@@ -42,7 +42,7 @@ __all__ = ["Doctor"]
 
 _LAYOUT = "remote.storage.layout"
 _SERVERS = "bootstrap.servers"
-_LOCATOR, _LISTING = "remote.locator", "listing"
+_LOCATOR, _LISTING, _SERVICE = "remote.locator", "listing", "service"
 _BROKER_TIMEOUT, _LONGEST_WAIT_MS = "fetch.remote.broker.timeout.ms", 20_000
 _SETUP_TIMEOUT, _LONGEST_SETUP_MS = "socket.connection.setup.timeout.ms", 10_000
 _MOST_CORRECTIONS = 3
@@ -54,6 +54,8 @@ _NO_LISTING = (
     "a reader with brokers needs no listing. `ls`, `audit` and reads without brokers do: grant s3:ListBucket, or what "
     "the store calls it"
 )
+
+_ASK_THE_SERVICE = "Check remote.locator.url, and /readyz and the log of `remote-fetch serve` there"
 
 
 class Doctor:
@@ -217,7 +219,9 @@ class Doctor:
             config = self._config()
             text, topic = "; ".join(self._notices) or check.text, config.settings.locator_topic
             hint = f"list the bucket instead: {_LOCATOR}={_LISTING}"
-            if denied(topic).message in text:
+            if config.settings.locator == _SERVICE:
+                hint = _ASK_THE_SERVICE
+            elif denied(topic).message in text:
                 hint = f"{grant(config.for_locator(), topic, 'Describe', 'Read')}; or {hint}"
             return Check("metadata", State.FAILED, text, hint), None
         return check, segment

@@ -126,11 +126,15 @@ def _topics_there(fetcher: SegmentLister) -> set[str]:
 
 
 def located(session: Session, topic: str | None) -> tuple[str, RemoteLogSegmentMetadata | None]:
-    """The first segment of a topic (None: any) by the locator. Raises the locator's errors."""
+    """The first segment of a topic (None: any) by the locator.
+
+    Raises the locator's errors, and Unlocatable if the locator cannot be asked now: then it shows no segments.
+    """
     for partition in session.locator.partitions(topic):
         segments = session.locator.timeline(partition).segments
         if segments:
             return f"the first is {_place(segments[0])}", segments[0]
+    session.check_located()
     return "no segments", None
 
 

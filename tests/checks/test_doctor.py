@@ -215,6 +215,20 @@ def test_the_metadata_topic_of_another_cluster(error: Unlocatable, hint: str) ->
     assert check.hint.endswith("list the bucket instead: remote.locator=listing")
 
 
+def test_a_service_that_cannot_be_asked_needs_no_rights_on_the_metadata_topic() -> None:
+    configs = {"bootstrap.servers": "main:9092", "remote.locator": "service", "remote.locator.url": "https://there"}
+    doctor = Doctor(configs, None, sample_bytes=1, dice=random.Random(0))
+
+    def checked() -> None:
+        raise Unlocatable("the segments cannot be located: the service cannot be reached")
+
+    locator = SimpleNamespace(partitions=lambda topic: ())
+    session = SimpleNamespace(locator=locator, unlocated=ErrorKind.UNLOCATABLE, check_located=checked)
+    check, _ = doctor._metadata(cast("Session", session))
+    assert (check.state, check.hint is not None and "remote.locator.url" in check.hint) == (State.FAILED, True)
+    assert "the service cannot be reached" in check.text
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -12,11 +12,15 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from remote_fetch.checks.check import State, tried
+from remote_fetch.checks.storage_checks import located
 from remote_fetch.errors import (
+    ErrorKind,
     RemoteFetchError,
     SegmentNotFound,
     StorageDenied,
@@ -35,6 +39,7 @@ from remote_fetch.model import (
     Uuid,
 )
 from remote_fetch.session import brokers, metadata_source
+from tests.cases import each_of
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Outcome, Run
@@ -204,6 +209,20 @@ def test_a_broker_that_does_not_answer(run: Run, bucket: str, monkeypatch: pytes
     assert states(outcome) == {**dict.fromkeys(ALL, "ok"), "metadata": "FAILED"}
     assert outcome.lines[1].split() == ["bootstrap.servers", "127.0.0.1:1"]
     assert outcome.stderr.startswith("% waiting 1.5 s at most for a broker at 127.0.0.1:1: ")
+
+
+@each_of("reason", [ErrorKind.UNLOCATABLE, None])
+def test_a_locator_that_cannot_be_asked_shows_no_empty_tier(reason: ErrorKind | None) -> None:
+    """For example a service that is away: each of its timelines is empty."""
+
+    def check() -> None:
+        if reason is not None:
+            raise Unlocatable("the segments cannot be located: the service cannot be reached")
+
+    empty = SimpleNamespace(partitions=lambda topic: (PARTITION,), timeline=lambda one: Timeline(one, (), ()))
+    session: Any = SimpleNamespace(locator=empty, check_located=check)
+    found, segment = tried("metadata", None, lambda: located(session, None))
+    assert (found.state, segment) == (State.OK if reason is None else State.FAILED, None)
 
 
 @pytest.mark.parametrize(
