@@ -184,12 +184,14 @@ def _is_outdated(opened: OpenPartition, step: PlanStep, has_broker: bool) -> boo
     """Whether a slice cannot be read any more, because its segment is gone.
 
     A slice between offsets is read from another copy, and one that was cut at bytes is not. If the offsets are gone
-    too, a broker tells so, and the task decides. A bucket alone does not tell.
+    too, a broker tells so, and the task decides. A bucket alone does not tell. Under read_committed it does not tell
+    either which transactions were aborted: the files beside the segment did.
     """
     is_cut = isinstance(step, SegmentSlice) and step.is_cut
     if has_broker:
         return is_cut and step.last_offset >= opened.first_offset
-    return is_cut or step.first_offset < opened.first_offset
+    is_committed = opened.isolation is IsolationLevel.READ_COMMITTED
+    return is_cut or is_committed or step.first_offset < opened.first_offset
 
 
 def _gone_partitions(

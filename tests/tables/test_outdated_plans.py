@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import random
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from remote_fetch.tables.tasks import Task
 from remote_fetch.tables.write_task import TaskWriter
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
+from remote_fetch.testing.segments import SegmentOptions
 from remote_fetch.testing.stores import write_kafka_local
 from tests.stores.stand_in import Broker, give_broker
 from tests.tables.tables import COLUMNS, FORMATS, Topic, export, held, same, target
@@ -178,6 +180,27 @@ def test_a_segment_that_was_cut(where: dict[str, Any], tmp_path: Path, is_replac
             path.rename(path.with_name(path.name[:21] + other + path.name[43:]))
     done = export_topic("topic", file_bytes=8000, **how)
     assert (done.rows, done.tasks_run == done.tasks) == (500, is_replaced)
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_whole_segments_that_were_replaced(tmp_path: Path, isolation: str) -> None:
+    """Their snapshots and transaction indexes are replaced too. Without these, read_committed has to plan again."""
+    log = LogBuilder()
+    for number in range(3):
+        log.begin(7)
+        log.append_batch([Record(delta, 0, b"k", b"%d" % number) for delta in range(5)], producer_id=7)
+        (log.abort if number == 1 else log.commit)(7)
+        log.roll()
+    tier = tmp_path / "tier"
+    write_kafka_local(tier, log.segments())
+    how: dict[str, Any] = {"config": {"remote.storage.url": str(tier)}, "to": tmp_path / "out", "isolation": isolation}
+    with pytest.raises(KeyboardInterrupt):
+        export_topic("topic", file_bytes=60, transform=dying(lambda b: 12 in b.column("offset").to_pylist()), **how)
+    shutil.rmtree(tier)
+    write_kafka_local(tier, log.segments(SegmentOptions(upload=1)))
+    done = export_topic("topic", file_bytes=60, **how)
+    assert (done.rows, done.tasks) == (10 if isolation == "read_committed" else 15, 3)
+    assert (done.tasks_run == done.tasks) == (isolation == "read_committed")
 
 
 def killed_beside_a_broker(tier: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], TableReport]:
