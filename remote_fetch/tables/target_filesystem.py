@@ -5,7 +5,7 @@ Rules of the file:
 - Staging and commit call a filesystem, and the files that it opens, through this.
 - A file that is not there is a FileNotFoundError, whatever the store says. Callers rely on it.
 - A disk has no SDK. Its own OSErrors say what failed, and are passed on. So is any OSError without a library's cause.
-- No text of a store or an SDK is repeated, because it may hold secrets.
+- No text of a store or an SDK is repeated, because it may hold secrets. The URL of a file is shown without them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, Self
 
 from remote_fetch.errors import ConfigError, RemoteFetchError, SegmentNotFound, StorageUnavailable
+from remote_fetch.hosts import shown_url
 from remote_fetch.session.filesystems import protocols_of
 from remote_fetch.store_errors import failure_of
 from remote_fetch.tables.commit import is_local
@@ -88,7 +89,7 @@ class TargetFilesystem(_Mapped):
         return ours
 
     def _shown(self, name: Any) -> str:
-        return str(self._inner.unstrip_protocol(name)) if isinstance(name, str) else ""
+        return shown_url(str(self._inner.unstrip_protocol(name))) if isinstance(name, str) else ""
 
 
 class _TargetFile(_Mapped):

@@ -71,6 +71,9 @@ def test_a_store_that_fails(case: str) -> None:
         assert "remote.storage" not in str(caught.value)
     with pytest.raises(kind, match=said), file:
         pass
+    with pytest.raises(kind, match=rf"{said}.*\[object s3://bucket/x\]") as caught:
+        of_target(Failing(theirs)).cat_file("me:s3cret@bucket/x?sig=s3cret")
+    assert "s3cret" not in str(caught.value)
 
 
 @each_of("error", [FileNotFoundError("x"), of_code("NoSuchKey", 404), of_code("404", 404)])
