@@ -23,6 +23,7 @@ from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import ConfigError, MissingExtra, RegistryDenied, RegistryUnavailable, UnknownSchema
 from remote_fetch.hosts import is_http_url, shown_url
 from remote_fetch.typed.outcome import Undecodable
+from remote_fetch.typed.registry_http import bound_answers
 from remote_fetch.typed.schema_text import SchemaRef, SchemaText
 
 __all__ = ["Registry", "bare_url", "context_of"]
@@ -35,7 +36,10 @@ _SILENT_S = 2.0
 _DEFAULT_WAIT_S = 60.0
 """How long a registry that is away is waited for if `fetch.remote.broker.timeout.ms` is 0: a job has to end."""
 _REQUEST_S = (1.0, 10.0)
-"""How long one request may take, unless `schema.registry.timeout` says it: as long as the wait, between these."""
+"""How long one request may take, unless `schema.registry.timeout` says it: as long as the wait, between these.
+
+The last request begins when the wait is over, and has the least of them.
+"""
 _NUMBERS = (
     "timeout", "cache.capacity", "cache.latest.ttl.sec", "max.retries", "retries.wait.ms", "retries.max.wait.ms",
 )  # fmt: skip
@@ -60,6 +64,7 @@ class Registry:
         self._unknown: set[SchemaRef] = set()
         self._references: dict[tuple[str, int], SchemaText] = {}
         self._client: Any = None
+        self._until = Deadline.after(0)
         if "url" not in self._config:
             raise ConfigError("schema.registry.url is not set, and the format needs it", key="schema.registry.url")
         self.url = bare_url(self._config["url"])
@@ -159,14 +164,14 @@ class Registry:
         return SchemaText(schema.schema_type or "AVRO", schema.schema_str, tuple(references))
 
     def _ask(self, ask: Callable[[Any], T], subject: str | None, what: str) -> T:
-        client = self._open()
+        client, self._until = self._open(), Deadline.after(self._wait_s)
         from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError  # noqa: PLC0415 - an extra
 
         try:
             return retry(
                 lambda: ask(client),
                 Exception,
-                until=Deadline.after(self._wait_s),
+                until=self._until,
                 pause_s=_PAUSE_S,
                 may_pass=self._teller(),
             )
@@ -224,6 +229,7 @@ class Registry:
             except ImportError as error:
                 raise MissingExtra(f"a schema registry needs {error.name}", extra="registry") from None
             self._client = _client(SchemaRegistryClient, self._config, self._wait_s)
+            bound_answers(self._client, lambda: max(self._until.left_s, _REQUEST_S[0]))
         return self._client
 
 

@@ -61,3 +61,11 @@ def test_the_versions_of_a_subject_are_numbers(double: RegistryDouble, body: Any
     double.answer = lambda path: (200, body)  # type: ignore[method-assign]
     with pytest.raises(RegistryUnavailable, match="not as a schema registry does"):
         registry_of(double).learn("a", 5)
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_registry_that_stays_away_is_told_by_its_last_answer(double: RegistryDouble, status: int) -> None:
+    """The last request begins when the wait is over."""
+    double.failures = [status] * 9
+    with pytest.raises(RegistryUnavailable, match=f"answers {status}$"):
+        registry_of(double, 0.1).version("a", "latest")
