@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from google.protobuf.message import DecodeError
 
 from remote_fetch.typed.outcome import decode_each
 from remote_fetch.typed.protobuf import ProtobufReader
@@ -105,3 +106,20 @@ def test_a_value_is_read_alike_beside_an_odd_one(odd: bytes) -> None:
     alone = [reader.decoder()(pa.array([value], pa.binary()))[0].as_py() for value in values]
     assert [key for key, _ in alone[0]["named"]] == ["k", "a"]
     assert reader.decoder()(pa.array(values, pa.binary())).to_pylist() == alone
+
+
+def test_differences_that_the_documentation_names() -> None:
+    """docs/howto/typed-values.md has a line for each."""
+    fields = "optional E e = 1; optional string s = 2; repeated fixed32 f = 3; optional int32 d = 4 [default = 9];"
+    schema = SchemaText("PROTOBUF", f'syntax = "proto2"; enum E {{ A = 1; }} message M {{ {fields} }}')
+    reader, message = ProtobufReader(schema), message_class(schema, "M")
+    number, text, packed = b"\x08\x63", b"\x12\1\xff", b"\x1a\5\1\0\0\0\2"
+    decoded = decode_each(reader.decoder(), pa.array([number, text, packed, b""]), reader.arrow_type)
+    rows: list[Any] = decoded.values.to_pylist()
+    assert decoded.reasons == {1: "invalid UTF-8"}
+    assert [rows[0]["e"], rows[2]["f"], rows[3]["d"]] == ["99", [1], None]
+    assert not message.FromString(number).HasField("e")
+    assert message.FromString(text).s == b"\xff"
+    with pytest.raises(DecodeError):
+        message.FromString(packed)
+    assert message.FromString(b"").d == 9
