@@ -15,7 +15,7 @@ Rules of the file:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -44,6 +44,8 @@ _NUMBERS = (
     "timeout", "cache.capacity", "cache.latest.ttl.sec", "max.retries", "retries.wait.ms", "retries.max.wait.ms",
 )  # fmt: skip
 _MOST_REFERENCES = 1000
+"""Of one schema, with those of its references."""
+_DEEPEST_REFERENCE = 50
 _MAX_UNKNOWN = 1000
 _LOG = logging.getLogger("remote_fetch.typed")
 _CONTACT = logging.getLogger("remote_fetch.contact")
@@ -142,24 +144,29 @@ class Registry:
             else (lambda client: _schema(client.get_schema_by_guid(ref.guid)))
         )
         try:
-            return self._text(self._ask(ask, None, str(ref)), ref.context)
+            found = self._ask(ask, None, str(ref))
+            try:
+                return self._text(found, ref.context)
+            except ConfigError as error:
+                raise Undecodable(error.message) from error
         except UnknownSchema:
             return None
 
-    def _text(self, schema: Any, context: str, depth: int = 0) -> SchemaText:
+    def _text(self, schema: Any, context: str, depth: int = 0, left: Iterator[int] | None = None) -> SchemaText:
         """With all references, deleted ones too. They are of the schema's context unless they name one.
 
-        Raises ConfigError for more of them than can be meant.
+        Raises ConfigError for more of them than can be meant: `left` are those that may still be asked for.
         """
-        if depth > 50 or len(self._references) > _MOST_REFERENCES:
-            raise ConfigError(f"the registry {self.url} has a schema with references without end")
+        left = iter(range(_MOST_REFERENCES)) if left is None else left
         references = []
         for each in schema.references or ():
             is_bare = context and not context_of(each.subject)
             at = (f":{context}:{each.subject}" if is_bare else each.subject, each.version)
             if at not in self._references:
+                if depth > _DEEPEST_REFERENCE or next(left, None) is None:
+                    raise ConfigError(f"the registry {self.url} has a schema with references without end")
                 found = self._version_of(*at, deleted=True)
-                self._references[at] = self._text(found.schema, context_of(at[0]), depth + 1)
+                self._references[at] = self._text(found.schema, context_of(at[0]), depth + 1, left)
             references.append((each.name, self._references[at]))
         return SchemaText(schema.schema_type or "AVRO", schema.schema_str, tuple(references))
 

@@ -1,4 +1,4 @@
-"""The registry alone: answers that are no registry's. Reads with a registry are in test_columns.py."""
+"""The registry alone: answers that are no registry's, and references. Reads with a registry are in test_columns.py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from remote_fetch.errors import RegistryUnavailable
+from remote_fetch.errors import ConfigError, RegistryUnavailable
+from remote_fetch.typed.outcome import Undecodable
 from remote_fetch.typed.registry import Registry
 from remote_fetch.typed.schema_text import SchemaRef
 from tests.typed.registry_double import RegistryDouble, registry_double
@@ -69,3 +70,28 @@ def test_a_registry_that_stays_away_is_told_by_its_last_answer(double: RegistryD
     double.failures = [status] * 9
     with pytest.raises(RegistryUnavailable, match=f"answers {status}$"):
         registry_of(double, 0.1).version("a", "latest")
+
+
+def test_references_are_counted_for_each_schema(double: RegistryDouble, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subject has many versions, and each may refer to new versions of others."""
+    monkeypatch.setattr("remote_fetch.typed.registry._MOST_REFERENCES", 4)
+    for number in range(1, 6):
+        for name in "abcd":
+            double.register(name, INT["schema"])
+        double.register("top", INT["schema"], references=[(name, name, number) for name in "abcd"])
+    registry = registry_of(double)
+    assert [len(each.references) for each in registry.learn("top", 9)] == [4] * 5
+    double.register("e", INT["schema"])
+    double.register("wide", INT["schema"], references=[(name, name, 1) for name in "abcde"])
+    assert len(registry.version("wide", "1").references) == 5, "four of them are known"
+    with pytest.raises(ConfigError, match="references without end"):
+        registry_of(double).version("wide", "1")
+
+
+def test_references_without_end_harm_the_values_of_their_schema(double: RegistryDouble) -> None:
+    double.register("a", INT["schema"], references=[("b", "b", 1)])
+    number = double.register("b", INT["schema"], references=[("a", "a", 1)])
+    with pytest.raises(Undecodable, match="references without end"):
+        registry_of(double).written(SchemaRef(id=number))
+    with pytest.raises(ConfigError, match="references without end"):
+        registry_of(double).version("b", "1")
