@@ -32,12 +32,12 @@ class RetryPolicy:
     random: random.Random = field(default_factory=random.Random, repr=False)
 
     def call(
-        self, function: Callable[[], T], *, on_retry: Callable[[RemoteFetchError], None], closed: threading.Event
+        self, function: Callable[[], T], *, on_retry: Callable[[RemoteFetchError], None], given_up: threading.Event
     ) -> T:
         """Call `function` until it succeeds.
 
         Raises its last error if that is not `retriable`, if the next attempt would begin after the deadline, or if
-        `closed` is set during a pause. Before each pause `on_retry` is called with the error.
+        `given_up` is set. Before each pause `on_retry` is called with the error.
         """
         deadline = time.monotonic() + self.timeout_ms / 1000
         pause_s = self.backoff_ms / 1000
@@ -46,10 +46,10 @@ class RetryPolicy:
                 return function()
             except RemoteFetchError as error:
                 jittered_s = pause_s * self.random.uniform(0.5, 1.5)
-                if not error.retriable or time.monotonic() + jittered_s >= deadline:
+                if not error.retriable or given_up.is_set() or time.monotonic() + jittered_s >= deadline:
                     raise
                 on_retry(error)
-                if closed.wait(jittered_s):
+                if given_up.wait(jittered_s):
                     raise
                 pause_s *= 2
 

@@ -47,7 +47,8 @@ class Call(Generic[T]):
 
     It adds two things to the standard library's Future: a running call can be given up, and the deadline counts from
     the start of the call. `turn` makes what the call waits for when a thread has come to it. None: it may start then.
-    A call that makes several attempts notes their `failures`. StorageTimeout tells the last one.
+    A call that makes several attempts notes their `failures`. StorageTimeout tells the last one. It makes no other
+    attempt after `given_up` is set: by `cancel`, and when the pool is closed.
     """
 
     def __init__(
@@ -56,9 +57,11 @@ class Call(Generic[T]):
         progressed_s: Callable[[], float] = lambda: 0.0,
         turn: Callable[[], Turn] | None = None,
         failures: Sequence[Failure] = (),
+        given_up: threading.Event | None = None,
     ) -> None:
         self._function = function
         self.turn = turn
+        self.given_up = threading.Event() if given_up is None else given_up
         self._progressed_s = progressed_s
         self._failures = failures
         self._future: Future[T] = Future()
@@ -78,7 +81,8 @@ class Call(Generic[T]):
                 self._future.set_result(result)
 
     def cancel(self) -> None:
-        """Let `wait` raise Cancelled. A call that has begun goes on, and its result is dropped."""
+        """Let `wait` raise Cancelled. An attempt that has begun goes on, and its result is dropped."""
+        self.given_up.set()
         with suppress(InvalidStateError):  # the call is done
             self._future.set_exception(Cancelled("the read was closed"))
 
@@ -140,16 +144,20 @@ class DaemonPool:
         self._progressed_s = self._turn_s = 0.0
 
     def submit(
-        self, function: Callable[[], T], turn: Callable[[], Turn] | None = None, failures: Sequence[Failure] = ()
+        self,
+        function: Callable[[], T],
+        turn: Callable[[], Turn] | None = None,
+        failures: Sequence[Failure] = (),
+        given_up: threading.Event | None = None,
     ) -> Call[T]:
-        """Queue a call. After `close`, the call is cancelled at once. `turn` and `failures` are those of `Call`."""
+        """Queue a call. After `close`, the call is cancelled at once. The other arguments are those of `Call`."""
 
         def counted() -> T:
             result = function()
             self._progressed_s = time.monotonic()
             return result
 
-        call = Call(counted, lambda: max(self._progressed_s, self._turn_s), turn, failures)
+        call = Call(counted, lambda: max(self._progressed_s, self._turn_s), turn, failures, given_up)
         with self._lock:
             if self._closed:
                 call.cancel()
@@ -217,6 +225,8 @@ class DaemonPool:
         with self._lock:
             self._closed = True
             self._closing.set()
+            for one in self._open:
+                one.given_up.set()
         self._window.close()
         while True:
             try:

@@ -199,11 +199,12 @@ class RangeReader:
     ) -> Call[T]:
         """Queue a call of `_timed`, with its turn if it is counted."""
         failures: deque[Failure] = deque(maxlen=1)
+        given_up = threading.Event()
         turn = None
         if self._budget is not None and counted_bytes is not None:
             turn = partial(self._budget.line_up, counted_bytes)
         return self._pool.submit(
-            lambda: self._timed(once, segment, note, counted_bytes, failures.append), turn, failures
+            lambda: self._timed(once, segment, note, counted_bytes, failures.append, given_up), turn, failures, given_up
         )
 
     def read(self, request: RangeRequest) -> memoryview:
@@ -277,10 +278,11 @@ class RangeReader:
         note: Callable[[T, float], int],
         counted_bytes: int | None,
         failed: Callable[[Failure], None],
+        given_up: threading.Event,
     ) -> T:
         """Make a call with all its attempts. `note` takes the result and the seconds, and returns its bytes.
 
-        `failed` takes the failure of each attempt that is not the last.
+        `failed` takes the failure of each attempt that is not the last. None is made after `given_up` is set.
 
         `counted_bytes` were taken from the budget for the first attempt, and are taken for another attempt when it
         begins. They are given back if an attempt brought none. None: the call is outside of the budget.
@@ -313,13 +315,13 @@ class RangeReader:
             try:
                 return measured()
             except StorageDenied as error:
-                if self._closed.is_set() or not self.renewal.refresh_after_refusal(generation):
+                if given_up.is_set() or not self.renewal.refresh_after_refusal(generation):
                     raise
                 retried(error)
             return measured()
 
         try:
-            return self._policy.call(with_credentials, on_retry=retried, closed=self._closed)
+            return self._policy.call(with_credentials, on_retry=retried, given_up=given_up)
         except RemoteFetchError as error:
             error.at(topic=partition.topic, partition=partition.partition)
             raise

@@ -79,7 +79,7 @@ def refuse(error: RemoteFetchError) -> None:
 
 def test_the_first_answer_is_enough(clock: Clock) -> None:
     store = Store(clock, [])
-    assert RetryPolicy(5000, 100).call(store, on_retry=refuse, closed=clock) == "answer"
+    assert RetryPolicy(5000, 100).call(store, on_retry=refuse, given_up=clock) == "answer"
     assert (store.calls, clock.pauses_s) == (1, [])
 
 
@@ -87,7 +87,7 @@ def test_what_may_pass_is_tried_again_and_reported(clock: Clock) -> None:
     errors = [StorageThrottled("slow down"), StorageUnavailable("reset"), StorageThrottled("slow down")]
     heard: list[RemoteFetchError] = []
     policy = RetryPolicy(5000, 100, Middle())
-    assert policy.call(Store(clock, list(errors)), on_retry=heard.append, closed=clock) == "answer"
+    assert policy.call(Store(clock, list(errors)), on_retry=heard.append, given_up=clock) == "answer"
     assert heard == errors
     assert clock.pauses_s == pytest.approx([0.1, 0.2, 0.4])
 
@@ -98,7 +98,7 @@ def test_what_may_pass_is_tried_again_and_reported(clock: Clock) -> None:
 def test_what_will_not_pass_is_raised_at_once(clock: Clock, error: Exception) -> None:
     store = Store(clock, [error])
     with pytest.raises(type(error)) as caught:
-        RetryPolicy(5000, 100).call(store, on_retry=refuse, closed=clock)
+        RetryPolicy(5000, 100).call(store, on_retry=refuse, given_up=clock)
     assert caught.value is error
     assert store.calls == 1
 
@@ -106,7 +106,7 @@ def test_what_will_not_pass_is_raised_at_once(clock: Clock, error: Exception) ->
 def test_an_error_for_good_ends_the_retries(clock: Clock) -> None:
     store = Store(clock, [StorageThrottled("slow down"), SegmentNotFound("gone")])
     with pytest.raises(SegmentNotFound):
-        RetryPolicy(5000, 100).call(store, on_retry=ignore, closed=clock)
+        RetryPolicy(5000, 100).call(store, on_retry=ignore, given_up=clock)
     assert store.calls == 2
 
 
@@ -119,7 +119,7 @@ def test_never_beyond_the_deadline(clock: Clock, seed: int) -> None:
     began = clock.now_s
     with pytest.raises(StorageThrottled) as caught:
         RetryPolicy(timeout_ms, backoff_ms, draw).call(
-            store, on_retry=lambda error: setattr(last, "hint", error.message), closed=clock
+            store, on_retry=lambda error: setattr(last, "hint", error.message), given_up=clock
         )
     assert caught.value.retriable
     assert store.calls == len(clock.pauses_s) + 1
@@ -131,44 +131,45 @@ def test_no_pause_that_would_end_after_the_deadline(clock: Clock) -> None:
     errors: list[Exception] = [StorageThrottled(str(number)) for number in range(5)]
     heard: list[RemoteFetchError] = []
     with pytest.raises(StorageThrottled, match="2"):
-        RetryPolicy(700, 100, Middle()).call(Store(clock, errors), on_retry=heard.append, closed=clock)
+        RetryPolicy(700, 100, Middle()).call(Store(clock, errors), on_retry=heard.append, given_up=clock)
     assert clock.pauses_s == pytest.approx([0.1, 0.2])  # and 0.4 would end exactly with the deadline
     assert [error.message for error in heard] == ["0", "1"]
 
 
 def test_pauses_are_jittered_by_half(clock: Clock) -> None:
     middle = Middle()
-    RetryPolicy(5000, 100, middle).call(Store(clock, [StorageThrottled("slow down")]), on_retry=ignore, closed=clock)
+    RetryPolicy(5000, 100, middle).call(Store(clock, [StorageThrottled("slow down")]), on_retry=ignore, given_up=clock)
     assert middle.bounds == (0.5, 1.5)
 
 
 def test_two_readers_do_not_come_back_together(clock: Clock) -> None:
     for _ in range(2):
         errors: list[Exception] = [StorageThrottled("slow down")]
-        RetryPolicy(5000, 100).call(Store(clock, errors), on_retry=ignore, closed=clock)
+        RetryPolicy(5000, 100).call(Store(clock, errors), on_retry=ignore, given_up=clock)
     first, second = clock.pauses_s
     assert first != second
     assert all(0.05 <= pause_s <= 0.15 for pause_s in clock.pauses_s)
 
 
-def test_closing_ends_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_giving_up_ends_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(closes_at=2)
     monkeypatch.setattr(deadlines, "time", clock)
     store = Store(clock, [StorageThrottled(str(number)) for number in range(5)])
     with pytest.raises(StorageThrottled, match="1"):
-        RetryPolicy(5000, 100).call(store, on_retry=ignore, closed=clock)
+        RetryPolicy(5000, 100).call(store, on_retry=ignore, given_up=clock)
     assert store.calls == 2
 
 
-def test_a_closed_event_is_not_waited_for() -> None:
-    closed = threading.Event()
-    closed.set()
+def test_a_call_that_is_given_up_makes_no_other_attempt() -> None:
+    given_up = threading.Event()
+    given_up.set()
     store = Store(Clock(), [StorageThrottled("slow down")])
+    retried: list[RemoteFetchError] = []
     began = time.monotonic()
     with pytest.raises(StorageThrottled):
-        RetryPolicy(60_000, 10_000).call(store, on_retry=ignore, closed=closed)
+        RetryPolicy(60_000, 10_000).call(store, on_retry=retried.append, given_up=given_up)
     assert time.monotonic() - began < 1
-    assert store.calls == 1
+    assert (store.calls, retried) == (1, [])
 
 
 def test_the_representation_tells_both_times() -> None:

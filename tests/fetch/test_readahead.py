@@ -556,6 +556,26 @@ def test_close_frees_whoever_waits(
     assert eventually(lambda: not threads())
 
 
+def test_a_range_that_is_given_up_leaves_its_thread(make: Made) -> None:
+    """After a seek its attempts would go on until their deadline, and the ranges behind the seek would wait for it."""
+
+    def fail(start_position: int) -> None:
+        if start_position < 1000:
+            failed.set()
+            raise StorageUnavailable("away")
+
+    failed = threading.Event()
+    store = Fetcher(fail)
+    one = make(store, timeout_ms=6_000, backoff_ms=2_000, max_threads=1)
+    stream = one.read_ahead(RangeRequest(SEGMENT, start, start + 10) for start in (0, 10))
+    _, wait = next(stream)
+    assert failed.wait(5)
+    wait.cancel()
+    stream.close()
+    assert bytes(one.read(RangeRequest(SEGMENT, 1000, 1010))) == body_of(1000, 1010)
+    assert store.asked == [(0, 10), (1000, 1010)]
+
+
 def test_close_ends_the_pause_of_a_retry(make: Made) -> None:
     failed = threading.Event()
 
