@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from remote_fetch.errors import RetriableError, StorageDenied
+from remote_fetch.errors import FatalError, RetriableError, StorageDenied
 from remote_fetch.fetch.spi import CredentialRefresher
 
 __all__ = ["Renewal"]
@@ -39,7 +39,8 @@ class Renewal:
     def refresh_after_refusal(self, generation: int) -> bool:
         """Look up the credentials if that is due. Return whether to repeat a refused call that began in `generation`.
 
-        Raises the errors of the fetcher's `refresh_credentials`.
+        Raises the errors of the fetcher's `refresh_credentials`, and StorageDenied for one that is fatal: the file of
+        the credentials may be written at this moment.
         """
         if self._refresher is None:
             return False
@@ -52,6 +53,10 @@ class Renewal:
                 self._refresher.refresh_credentials()
             except RetriableError:  # the caller repeats its call, and with it the look-up
                 raise
+            except FatalError as error:  # the refusal stays one, and the broker is asked
+                self._renewed_at = time.monotonic()
+                text = f"the store refused access, and looking for credentials again failed: {error.message}"
+                raise StorageDenied(text, hint=error.hint) from error
             except Exception:
                 self._renewed_at = time.monotonic()
                 raise
@@ -62,7 +67,7 @@ class Renewal:
     def listed(self, ask: Callable[[], Iterable[T] | None]) -> Iterator[T] | None:
         """The items that `ask` lists, or None if it answers so. If the store refuses, `ask` is called once more.
 
-        Raises the errors of `ask` and of the fetcher's `refresh_credentials`.
+        Raises the errors of `ask` and of `refresh_after_refusal`.
         """
         generation = self.generation
         try:

@@ -79,11 +79,16 @@ def test_all_who_were_refused_together_renew_once() -> None:
     assert fetcher.refreshed == 1
 
 
-def test_what_goes_wrong_on_the_way_is_raised() -> None:
+def test_a_look_up_that_finds_a_mistake_leaves_the_refusal(clock: Clock) -> None:
+    """Another program may write the file at this moment. The broker is asked, and the next look-up comes later."""
     fetcher = Refreshing()
-    fetcher.error = ConfigError("no such profile")
-    with pytest.raises(ConfigError):
-        Renewal(fetcher).refresh_after_refusal(0)
+    fetcher.error = ConfigError("no such profile", hint="Name one")
+    renewal = Renewal(fetcher)
+    with pytest.raises(StorageDenied, match="looking for credentials again failed: no such profile") as caught:
+        renewal.refresh_after_refusal(0)
+    assert caught.value.hint == "Name one"
+    assert not renewal.refresh_after_refusal(0)
+    assert fetcher.refreshed == 1
 
 
 def test_a_look_up_that_failed_is_not_repeated_for_a_while(clock: Clock) -> None:
