@@ -4,6 +4,7 @@ Rules of the file:
 
 - gcsfs finds the credentials (options, application default credentials, workload identity, none).
 - The thread that reads renews them, five minutes before they expire. The loop serves all threads and must not wait.
+  Until they expire, one thread alone tries, and a failure does no harm.
 - The filesystem is gcsfs's plain one. Its default first asks by gRPC what kind of bucket it has.
 - The connections are an aiohttp session of our own: gcsfs has no public method that makes its session. A listing that
   goes on after credentials were looked up again twice, which closes the session, makes another one.
@@ -14,8 +15,10 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import threading
+import time
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -29,6 +32,8 @@ from remote_fetch.model import Buffer
 
 __all__ = ["GcsFetcher", "page_of"]
 
+_RENEWAL_PAUSE_S = 10.0
+"""The pause after a renewal that failed while the credentials were good."""
 _SIGN_S = 10
 """The deadline of a signature by IAM if the filesystem's own timeouts have none."""
 _ERROR_BYTES = 4096
@@ -55,8 +60,22 @@ class _GcsStore(CloudStore):
     _signer: Any = None
     _bucket: Any = None
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._renewing = threading.Lock()
+        self._next_renewal_s = 0.0
+
     def before_request(self) -> None:
-        self._filesystem.credentials.maybe_refresh()
+        credentials = self._filesystem.credentials
+        if not _is_good(credentials.credentials):
+            credentials.maybe_refresh()
+        elif time.monotonic() >= self._next_renewal_s and self._renewing.acquire(blocking=False):
+            try:
+                credentials.maybe_refresh()
+            except Exception:  # raised once they have expired
+                self._next_renewal_s = time.monotonic() + _RENEWAL_PAUSE_S
+            finally:
+                self._renewing.release()
 
     async def get_range(self, bucket: str, key: str, start: int, end: int | None) -> Buffer:
         byte_range = range_of(start, end)
@@ -138,7 +157,8 @@ class _GcsStore(CloudStore):
             self._session = aiohttp.ClientSession(**own, **filesystem.session_kwargs)
             self.closed_with_store(self._session)
         signed = {"User-Agent": f"python-gcsfs/{gcsfs.__version__}", **headers}
-        filesystem.credentials.apply(signed)
+        if filesystem.credentials.credentials is not None:
+            filesystem.credentials.credentials.apply(signed)  # gcsfs's own method renews them
         project = {"userProject": pays if isinstance(pays, str) else filesystem.project} if pays else {}
         return self._session.get(
             url,
@@ -147,6 +167,12 @@ class _GcsStore(CloudStore):
             timeout=filesystem.requests_timeout,
             allow_redirects=False,
         )
+
+
+def _is_good(credentials: Any) -> bool:
+    """Whether credentials of google-auth have not expired yet."""
+    expiry = getattr(credentials, "expiry", None)  # in UTC
+    return expiry is not None and expiry.replace(tzinfo=UTC) > datetime.now(UTC)
 
 
 def _bucket(name: str) -> Any:

@@ -187,6 +187,7 @@ def test_each_request_is_prepared_in_the_thread_that_asks() -> None:
 
 def test_gcs_renews_credentials_before_it_asks() -> None:
     class Credentials:
+        credentials = None
         threads: ClassVar[list[str]] = []
 
         def maybe_refresh(self) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 from fsspec.asyn import sync
+from google.auth.exceptions import TransportError
 
 from fetchers.gcs import GcsFetcher
 from remote_fetch.errors import ConfigError, SegmentNotFound, StorageDenied, StorageUnavailable
@@ -62,7 +63,8 @@ class Credentials:
     """Of google-auth's shape; every renewal gives another token."""
 
     def __init__(self) -> None:
-        self.renewals = 0
+        self.renewals = self.attempts = 0
+        self.error: Exception | None = None
         self.expiry = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
 
     @property
@@ -70,6 +72,9 @@ class Credentials:
         return self.renewals > 0
 
     def refresh(self, request: object) -> None:
+        self.attempts += 1
+        if self.error is not None:
+            raise self.error
         self.renewals += 1
         self.expiry = datetime.datetime.now(datetime.UTC).replace(tzinfo=None) + datetime.timedelta(hours=1)
 
@@ -87,6 +92,28 @@ def test_a_token_is_renewed_before_it_expires() -> None:
         assert bytes(fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)) == SEGMENT.log[:61]
     said = [headers["Authorization"] for headers in server.headers]
     assert said == ["Bearer token-1"] * 3 + ["Bearer token-2"]
+
+
+def test_a_token_that_cannot_be_renewed_yet_is_used_until_it_expires() -> None:
+    """The server of tokens may be away for a minute. It is asked again after a while, and by one thread alone."""
+    credentials = Credentials()
+    with RangeServer(FILES) as server, reading(server) as fetcher:
+        filesystem_of(fetcher).credentials.credentials = credentials
+        fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)
+        credentials.expiry -= datetime.timedelta(minutes=56)  # it is renewed from now on
+        credentials.error = TransportError("away")  # type: ignore[no-untyped-call]
+        with fetcher._opened()[1]._renewing:  # type: ignore[attr-defined]
+            fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)
+        assert credentials.attempts == 1
+        for _ in range(3):
+            assert bytes(fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)) == SEGMENT.log[:61]
+        assert credentials.attempts == 2
+        credentials.expiry -= datetime.timedelta(minutes=5)
+        with pytest.raises(StorageUnavailable):
+            fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)
+        credentials.error = None
+        assert bytes(fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)) == SEGMENT.log[:61]
+    assert {headers["Authorization"] for headers in server.headers} == {"Bearer token-1", "Bearer token-2"}
 
 
 def test_connections_with_old_credentials_are_closed() -> None:
