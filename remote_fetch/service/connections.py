@@ -55,7 +55,10 @@ class TimedLoop(asyncio.SelectorEventLoop):
         """As asyncio's."""
         if options.get("ssl") is not None:
             options["ssl_handshake_timeout"] = self._handshake_timeout_s
-        return await super().create_server(*arguments, **options)
+        server = await super().create_server(*arguments, **options)
+        # From Python 3.12 on it waits for connections in their TLS handshake too. uvicorn waits for all others itself.
+        server.wait_closed = _return_at_once  # type: ignore[method-assign]
+        return server
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """As asyncio's."""
@@ -158,6 +161,10 @@ class TimedProtocol(H11Protocol):
             return "ended"
         is_idle = self.cycle is None or self.cycle.response_complete
         return "reading" if is_idle else "working"
+
+
+async def _return_at_once() -> None:
+    """Wait for nothing."""
 
 
 def _takes_more(transport: asyncio.Transport) -> bool:
