@@ -316,7 +316,7 @@ def is_in_calendar(kind: pa.DataType, value: int) -> bool:
 def _directory(name: str, value: Any) -> str:
     if value is None:
         return f"{name}={_NULL}"
-    if isinstance(value, datetime.datetime):
-        return f"{name}={value:%Y-%m-%d-%H}"
+    if isinstance(value, datetime.datetime):  # %Y of the year 54 has two digits on Linux, and sorts behind 2024
+        return f"{name}={value.date()}-{value:%H}"
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return f"{name}={_ESCAPED.sub(lambda one: f'%{ord(one[0]):02X}', text) or _NULL}"

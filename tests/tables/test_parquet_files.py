@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from remote_fetch.decode.columns import COLUMNS, schema_for
 from remote_fetch.errors import ConfigError
 from remote_fetch.tables.parquet_files import ParquetFiles, check_partition_by
+from tests.cases import each_of
 
 _KINDS: dict[str, pa.DataType] = {"name": pa.string(), "number": pa.int32(), "timestamp": pa.timestamp("us", "UTC")}
 SCHEMA = pa.schema(_KINDS)
@@ -105,6 +107,16 @@ def test_a_time_that_no_calendar_has(tmp_path: Path, by: str, known: str, unit: 
     files.write(rows)
     found = {one.path.partition("/")[0]: one.rows for one in files.close()}
     assert found == {f"{by}={known}": 1, f"{by}=__HIVE_DEFAULT_PARTITION__": 3}
+
+
+@each_of(("by", "known"), [("day", "%Y-%m-%d"), ("hour", "%Y-%m-%d-%H")])
+def test_a_year_has_four_digits(tmp_path: Path, by: str, known: str) -> None:
+    times: Any = pa.array([-60_435_596_800, 0], pa.timestamp("s", "UTC"))
+    rows = pa.RecordBatch.from_arrays([pa.array([0, 1]), times], names=["offset", "timestamp"])
+    files = ParquetFiles(rows.schema, Disk(tmp_path).create, "part", partition_by=[by], compression="zstd")
+    files.write(rows)
+    expected: Any = pc.strftime(times, format=known).to_pylist()
+    assert sorted(one.path.partition("/")[0] for one in files.close()) == [f"{by}={each}" for each in expected]
 
 
 def test_what_is_held_back_is_bounded_over_all_files(tmp_path: Path) -> None:
