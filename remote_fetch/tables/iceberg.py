@@ -26,7 +26,6 @@ from typing import Any
 import pyarrow as pa
 
 from remote_fetch.errors import ConfigError, CorruptSegment, MissingExtra, TableRefused
-from remote_fetch.tables.parquet_files import is_in_calendar
 from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.table import Addition, TableChanged, TableFolder, said
 
@@ -173,14 +172,19 @@ class IcebergTarget:
 
     def commit(self, addition: Addition, schema: pa.Schema) -> None:
         """As `Table.commit`."""
+        try:
+            self._commit(addition, schema, {})
+        except OverflowError:  # pyiceberg takes each bound for a value of Python, whose calendar ends with 9999
+            self._commit(addition, schema, _without_bounds(schema))
+
+    def _commit(self, addition: Addition, schema: pa.Schema, metrics: Mapping[str, str]) -> None:
+        """As `commit`. `metrics` say which bounds pyiceberg looks for. Without them it may raise OverflowError."""
         table, location = self._table, self._table.location().rstrip("/")
         told = {_PROGRESS + addition.reads.topic: addition.total.dump()}
         now = {_JOB: addition.job_id, _READS: addition.reads.dump()}
         metadata = table.metadata
         # Of this object only: the properties of the table stay what they are.
-        table.metadata = metadata.model_copy(
-            update={"properties": {**metadata.properties, **_without_bounds(addition, schema), _RETRIES: "0"}}
-        )
+        table.metadata = metadata.model_copy(update={"properties": {**metadata.properties, **metrics, _RETRIES: "0"}})
         table.catalog = _Committing(self._catalog, self._lib)
         try:
             with table.transaction() as transaction:
@@ -193,6 +197,8 @@ class IcebergTarget:
         except self._lib.exceptions.CommitFailedException as error:
             raise TableChanged(said(error, self._options)) from None
         except Exception as error:
+            if isinstance(error, OverflowError) and not metrics:
+                raise
             raise self._refused("did not take the commit", error) from None
 
     def attempts_of(self, job_id: str) -> set[str]:
@@ -304,18 +310,11 @@ def _in_file(path: str) -> str:
     return URL.create("sqlite", database=path).render_as_string()
 
 
-def _without_bounds(addition: Addition, schema: pa.Schema) -> dict[str, str]:
-    """Properties by which pyiceberg does not look for the bounds of columns with timestamps beyond Python's calendar.
-
-    It takes each bound for a datetime.
-    """
-    names = {
-        name
-        for _, file in addition.files
-        for name, bounds in file.bounds.items()
-        if not all(is_in_calendar(schema.field(name).type, value) for value in bounds)
+def _without_bounds(schema: pa.Schema) -> dict[str, str]:
+    """Properties by which pyiceberg does not look for the bounds of dates and timestamps."""
+    return {
+        _METRICS + one.name: "counts" for one in schema if pa.types.is_date(one.type) or pa.types.is_timestamp(one.type)
     }
-    return dict.fromkeys((_METRICS + name for name in names), "counts")
 
 
 def _summary(snapshot: Any) -> Mapping[str, str]:

@@ -26,14 +26,7 @@ import pyarrow.parquet as pq
 from remote_fetch.errors import ConfigError
 from remote_fetch.tables.job_records import StagedFile
 
-__all__ = [
-    "COMPRESSIONS",
-    "ParquetFiles",
-    "check_compression",
-    "check_partition_by",
-    "directory_values",
-    "is_in_calendar",
-]
+__all__ = ["COMPRESSIONS", "ParquetFiles", "check_compression", "check_partition_by", "directory_values"]
 
 COMPRESSIONS: Final[Mapping[str, str]] = MappingProxyType(
     {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4_raw": "lz4", "uncompressed": "none", "none": "none"}
@@ -304,13 +297,6 @@ def _in_calendar(times: Any) -> Any:
     begun: Any = pc.greater_equal(count, first)
     not_over: Any = pc.less(count, stop)
     return pc.if_else(pc.and_(begun, not_over), times, pa.scalar(None, times.type))
-
-
-def is_in_calendar(kind: pa.DataType, value: int) -> bool:
-    """Whether a timestamp in its unit has a year from 1 to 9999. Values of other types do not matter."""
-    per_second = _PER_SECOND.get(kind.unit) if pa.types.is_timestamp(kind) else None
-    first_s, stop_s = _CALENDAR_S
-    return per_second is None or first_s * per_second <= value < stop_s * per_second
 
 
 def _directory(name: str, value: Any) -> str:

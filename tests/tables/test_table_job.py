@@ -638,3 +638,15 @@ def test_timestamps_beyond_the_calendar(tmp_path: Path) -> None:
     assert same(held(plain), topic.rows())
     inner: Any = opened(plain)
     assert inner._table.scan(row_filter="offset = 0").to_arrow().num_rows == 1
+
+
+def test_dates_beyond_the_calendar(tmp_path: Path, topic: Topic) -> None:
+    def dated(batch: pa.RecordBatch) -> pa.RecordBatch:
+        days = pa.array([None, *([2_932_897] * (batch.num_rows - 1))][: batch.num_rows], pa.int32())
+        return batch.append_column("due", days.cast(pa.date32()))
+
+    iceberg = target("iceberg", tmp_path / "lake")
+    done = export(topic, iceberg, transform=dated)
+    inner: Any = opened(iceberg)
+    assert inner._table.scan(row_filter="due is null").to_arrow().num_rows == done.tasks
+    assert same(held(iceberg), topic.rows())
