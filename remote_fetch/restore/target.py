@@ -30,6 +30,7 @@ __all__ = ["Target", "consumer_properties_of"]
 _TIMEOUT_S = 30.0
 _RETRY_S = 0.1
 _FLUSH_S = 1.0
+_ANSWER_S = 2.0
 _QUEUE_KBYTES = 131_072
 _KEEPING: Mapping[str, str] = MappingProxyType(
     {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
@@ -207,9 +208,11 @@ class Target:
         """Drop what was not sent, and close the clients. May be called twice."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            producer.purge()
-            with suppress(SystemError, KafkaException):  # of records that are dropped
-                producer.flush(_TIMEOUT_S)
+            # librdkafka logs a fatal error if requests under way are dropped. A broker that is there answers them soon.
+            for under_way, wait_s in ((False, _ANSWER_S), (True, _TIMEOUT_S)):
+                producer.purge(in_flight=under_way)
+                with suppress(SystemError, KafkaException):  # of records that are dropped
+                    producer.flush(wait_s)
         self._cluster.close()
 
 

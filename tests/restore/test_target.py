@@ -40,3 +40,27 @@ def test_a_topic_that_is_not_made_in_time(monkeypatch: pytest.MonkeyPatch) -> No
             new.open(1, {}, -1)
         new.close()
     assert caught.value.args[0].code() == KafkaError._TIMED_OUT
+
+
+def test_requests_under_way_are_not_dropped_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """librdkafka 2.16 prints a line "FATAL ... Purged in flight" for them, also if the user pressed Ctrl-C."""
+    calls: list[object] = []
+
+    class Producer:
+        def __init__(self, properties: dict[str, object]) -> None:
+            pass
+
+        def produce(self, *_: object, **__: object) -> None:
+            pass
+
+        def purge(self, *, in_flight: bool) -> None:
+            calls.append(in_flight)
+
+        def flush(self, timeout_s: float) -> int:
+            calls.append("flush")
+            raise KafkaException(KafkaError(KafkaError._PURGE_QUEUE))
+
+    monkeypatch.setattr(target, "Producer", Producer)
+    with closing(Target({"bootstrap.servers": "127.0.0.1:1"}, "new")) as new:
+        new.write(0, b"k", b"v", [], 1)
+    assert calls == [False, "flush", True, "flush"]
