@@ -140,7 +140,9 @@ def _run(words: list[str]) -> int:
         return 2
     arguments = parser.parse_args(words)
     # The report has the problems of the read. Without a handler Python would print them a second time.
-    logging.getLogger("remote_fetch").addHandler(logging.NullHandler())
+    # gcsfs would log the stack of a request that it gives up, whose error this package tells.
+    for name in ("remote_fetch", "gcsfs"):
+        logging.getLogger(name).addHandler(logging.NullHandler())
     contact = logging.getLogger("remote_fetch.contact")
     if not contact.handlers:
         contact.addHandler(_Waits())

@@ -290,6 +290,11 @@ def test_an_error_while_python_holds_output_that_cannot_be_written(output: str) 
     assert ended.returncode == 1
 
 
+def test_the_stack_that_gcsfs_logs_is_not_printed() -> None:
+    ended = patched("import logging; logging.getLogger('gcsfs.retry').error('gave up'); raise ConfigError('wrong')", "")
+    assert (ended.returncode, ended.stderr) == (1, "remote-fetch: wrong\n")
+
+
 def test_sigterm_ends_a_command_as_ctrl_c_does() -> None:
     body = "\n    ".join(
         [
