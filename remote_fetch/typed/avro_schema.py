@@ -143,19 +143,33 @@ def _json(text: str) -> Any:
 
 
 def _possible(schema: Any) -> Any:
-    """A schema without decimals that cannot be: they are plain bytes, and fastavro refuses them."""
+    """A schema as fastavro takes it. It refuses three things that Java's parser reads.
+
+    - A decimal that cannot be, which the specification says to ignore.
+    - The name of a type in an object of its own: {"type": "Name"}.
+    - A null for the default of an enum, which has none then.
+    """
     if isinstance(schema, list):
         return [_possible(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
     made = {key: _possible(value) if key in _INNER else value for key, value in schema.items()}
+    kind = made.get("type")
+    if isinstance(kind, str) and kind not in _KINDS and "name" not in made:  # a field has a name
+        return kind
     if made.get("logicalType") == "decimal" and decimal_of(made) is None:
         del made["logicalType"]
+    if kind == "enum" and made.get("default", "") is None:
+        del made["default"]
     return made
 
 
 _INNER = ("type", "items", "values", "fields")
 """The words of a schema under which other schemas stand."""
+_KINDS = (
+    "null", "boolean", "int", "long", "float", "double", "bytes", "string",
+    "record", "error", "enum", "array", "map", "fixed",
+)  # fmt: skip
 
 
 def _bare(schema: Any) -> Any:

@@ -73,3 +73,13 @@ def test_a_decimal_that_cannot_be_is_bytes(of: Any, is_decimal: bool) -> None:
 def test_a_logical_type_that_is_no_word_is_ignored(word: Any) -> None:
     """As Java's parser does."""
     assert AvroReader(text({"type": "int", "logicalType": word})).arrow_type == pa.int32()
+
+
+def test_forms_of_schemas_that_javas_parser_reads() -> None:
+    symbols = {"type": "enum", "name": "E", "symbols": ["A", "B"], "default": None}
+    wrapped = record(("e", symbols), ("f", {"type": "E"}), ("l", {"type": "array", "items": {"type": "E", "doc": "x"}}))
+    reader = AvroReader(text(wrapped))
+    assert reader.decoder()(pa.array([b"\0\2\2\2\0"])).to_pylist() == [{"e": "A", "f": "B", "l": ["B"]}]
+    later = record(("e", {"type": "enum", "name": "E", "symbols": ["B"], "default": None}))
+    with pytest.raises(Undecodable, match="a symbol of E that the reader"):
+        AvroReader(text(later)).decoder(text(record(("e", symbols))))(pa.array([b"\0"]))
