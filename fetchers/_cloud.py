@@ -295,7 +295,7 @@ def size_of_range(start: int, end: int | None, content_range: str | None, conten
     `content_range` and `content_length` are the answer's headers. Raises StorageUnavailable for another range, and for
     an answer without one: a server may ignore a Range header and answer with the whole object (RFC 9110, 14.2).
     """
-    if range_of(start, end) is None:
+    if range_of(start, end) is None and content_range is None:
         if content_length is None:
             raise StorageUnavailable("the store does not say how long the object is")
         return content_length

@@ -28,6 +28,7 @@ from fetchers.s3 import S3Fetcher
 from remote_fetch.errors import ConfigError, SegmentNotFound, StorageDenied, StorageThrottled, StorageUnavailable
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
+from tests.cases import each_of
 
 
 @pytest.mark.parametrize(
@@ -78,6 +79,14 @@ def test_an_empty_answer_at_the_end() -> None:
 def test_a_whole_object_of_unknown_size() -> None:
     with pytest.raises(StorageUnavailable, match="how long"):
         size_of_range(0, None, None, None)
+
+
+@each_of("header", ["bytes 0-9/100", "bytes 5-99/100", "bytes 0-99/*", "x"])
+def test_a_part_is_no_whole_object(header: str) -> None:
+    """No range was asked for, and what stands before the store made one."""
+    assert size_of_range(0, None, "bytes 0-99/100", 100) == 100
+    with pytest.raises(StorageUnavailable, match=r"not asked for|without saying which"):
+        size_of_range(0, None, header, 10)
 
 
 async def body(*parts: bytes) -> AsyncIterator[bytes]:
