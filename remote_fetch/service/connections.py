@@ -87,7 +87,7 @@ class TimedProtocol(H11Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._answers = 0
         self._phase: tuple[str, int] = ("reading", 0)
-        self._since_s = 0.0
+        self._since_s = self._idle_since_s = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """As asyncio's."""
@@ -95,7 +95,7 @@ class TimedProtocol(H11Protocol):
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if len(self.connections) > self.max_connections and not self._end_an_idle_one():
             self.app_state = {**self.app_state, EXCESS: self.max_connections}
-        self._since_s = self.loop.time()
+        self._since_s = self._idle_since_s = self.loop.time()
         self._timer = self.loop.call_later(self._look_s, self._look)
 
     def _should_upgrade(self) -> bool:
@@ -126,12 +126,13 @@ class TimedProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         """As uvicorn's: the answer is in the buffers."""
         self._answers += 1
+        self._idle_since_s = self.loop.time()
         super().on_response_complete()
 
     def _end_an_idle_one(self) -> bool:
         """End the connection that has been idle for longest. Returns False if no other connection is idle."""
         others = (one for one in self.connections if isinstance(one, TimedProtocol) and one is not self)
-        idle = next((one for one in sorted(others, key=lambda one: one._since_s) if one._is_idle()), None)
+        idle = next((one for one in sorted(others, key=lambda one: one._idle_since_s) if one._is_idle()), None)
         if idle is not None:
             idle.shutdown()
         return idle is not None
