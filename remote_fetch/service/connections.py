@@ -121,6 +121,8 @@ class TimedProtocol(H11Protocol):
         """As asyncio's."""
         if self._timer is not None:
             self._timer.cancel()
+        # uvicorn forgets its timer if the client has reset the connection, and it would hold the TLS state (80 KB).
+        self._unset_keepalive_if_required()
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:

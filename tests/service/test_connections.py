@@ -9,10 +9,11 @@ import logging
 import os
 import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,28 @@ def test_a_body_does_not_wait_for_the_acknowledgement_of_its_head(monkeypatch: p
     assert [bool(one) for one in seen] == [True]
 
 
+def test_a_connection_that_was_reset_is_held_by_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost: list[tuple[type, object]] = []
+
+    class Noting(TimedProtocol):
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            lost.append((type(exc), self.timeout_keep_alive_task))
+
+    monkeypatch.setattr("remote_fetch.service.connections.TimedProtocol", Noting)
+    with serving() as address:
+        client = http.client.HTTPConnection(*address, timeout=WAIT_S)
+        with closing(client):
+            assert status_of(client, "/healthz") == 200
+            time.sleep(0.3)  # uvicorn's timer runs from now on
+            client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        deadline = time.monotonic() + WAIT_S
+        while not lost:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert lost == [(ConnectionResetError, None)]
+
+
 @each_of("protocol", [b"websocket", b"h2c"])
 def test_a_request_for_another_protocol(protocol: bytes, caplog: pytest.LogCaptureFixture) -> None:
     with serving() as address, socket.create_connection(address) as connection:
@@ -222,10 +245,10 @@ def status_of(connection: http.client.HTTPConnection, path: str) -> int:
 
 
 def test_a_connection_too_many_ends_the_one_that_is_idle_for_longest() -> None:
-    with serving(max_connections=2) as address, ExitStack() as closing:
+    with serving(max_connections=2) as address, ExitStack() as stack:
         clients = [http.client.HTTPConnection(*address, timeout=WAIT_S) for _ in range(3)]
         for client in clients:
-            closing.callback(client.close)
+            stack.callback(client.close)
         for client in clients:
             assert status_of(client, SEGMENTS) == 200
         for client in clients[1:]:
@@ -236,14 +259,14 @@ def test_a_connection_too_many_ends_the_one_that_is_idle_for_longest() -> None:
 
 def test_a_connection_too_many_while_none_is_idle() -> None:
     """The others go on, and the service tells its health."""
-    with serving(max_connections=2) as address, ExitStack() as closing:
-        busy = [closing.enter_context(socket.create_connection(address)) for _ in range(2)]
+    with serving(max_connections=2) as address, ExitStack() as stack:
+        busy = [stack.enter_context(socket.create_connection(address)) for _ in range(2)]
         for connection in busy:
             connection.settimeout(WAIT_S)
             connection.sendall(request("/healthz")[:-4])
         time.sleep(0.5)  # the beginning of both requests has come
         third = http.client.HTTPConnection(*address, timeout=WAIT_S)
-        closing.callback(third.close)
+        stack.callback(third.close)
         assert [status_of(third, path) for path in ("/healthz", "/readyz", "/metrics")] == [200, 200, 200]
         third.request("GET", SEGMENTS, headers=basic())
         refused = third.getresponse()
