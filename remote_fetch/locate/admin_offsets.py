@@ -22,9 +22,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from remote_fetch.broker_errors import is_of_another_leader, is_unanswered
-from remote_fetch.deadline import Deadline
 from remote_fetch.locate.answers import epoch_of
-from remote_fetch.locate.slices import ONE_ANSWER_S, ask_in_slices
+from remote_fetch.locate.slices import ONE_ANSWER_S
 from remote_fetch.model import IsolationLevel, LogBounds
 
 __all__ = ["AdminOffsets"]
@@ -58,16 +57,15 @@ class AdminOffsets:
         self._clock = clock
         self._rest_until_s = float("-inf")
 
-    def ends(self, name: str, numbers: Collection[int]) -> dict[int, tuple[int, int, int]]:
+    def ends(
+        self, admin: AdminClient, name: str, numbers: Collection[int], timeout_s: float
+    ) -> dict[int, tuple[int, int, int]]:
         """The first offset, the high watermark (exclusive) and the last leader epoch of partitions, by their numbers.
 
         Epoch -1: the broker gives none. Raises KafkaException with the first error about any of them.
         """
         wanted = [TopicPartition(name, number) for number in sorted(numbers)]
-        low, high = ask_in_slices(
-            lambda timeout_s: self._ask(wanted, _EARLIEST, _LATEST, timeout_s=timeout_s),
-            Deadline.after(self._timeout_s, self._clock),
-        )
+        low, high = self._ask(admin, wanted, _EARLIEST, _LATEST, timeout_s=timeout_s)
         return {
             partition.partition: (int(start.offset), int(end.offset), epoch_of(end))
             for partition, start, end in zip(wanted, low, high, strict=True)
@@ -76,7 +74,7 @@ class AdminOffsets:
     def latest_epoch(self, wanted: TopicPartition) -> int | None:
         """The leader epoch at the end of the log, None or -1 if the broker does not give it."""
         try:
-            ((found,),) = self._ask([wanted], _LATEST, timeout_s=min(ONE_ANSWER_S, self._timeout_s))
+            ((found,),) = self._ask(self._admin(), [wanted], _LATEST, timeout_s=min(ONE_ANSWER_S, self._timeout_s))
         except KafkaException:
             return None
         return epoch_of(found)
@@ -92,7 +90,9 @@ class AdminOffsets:
         timeout_s = min(timeout_s, _QUICK_ANSWER_S)
         began_s = self._clock()
         try:
-            ((low,), (high,)) = self._ask([wanted], _EARLIEST, _LATEST, isolation=isolation, timeout_s=timeout_s)
+            ((low,), (high,)) = self._ask(
+                self._admin(), [wanted], _EARLIEST, _LATEST, isolation=isolation, timeout_s=timeout_s
+            )
         except KafkaException as error:
             if is_unanswered(error) or self._clock() - began_s >= timeout_s:
                 self._rest_until_s = self._clock() + _REST_S
@@ -101,6 +101,7 @@ class AdminOffsets:
 
     def _ask(
         self,
+        admin: AdminClient,
         wanted: Sequence[TopicPartition],
         *specs: Callable[[], OffsetSpec],
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
@@ -110,7 +111,7 @@ class AdminOffsets:
 
         Raises KafkaException with the first error about any partition.
         """
-        admin, level = self._admin(), _LEVELS[isolation]
+        level = _LEVELS[isolation]
         requests = [
             admin.list_offsets(dict.fromkeys(wanted, spec()), isolation_level=level, request_timeout=timeout_s)
             for spec in specs

@@ -252,7 +252,7 @@ class Cluster:
 
         Epoch -1: the broker gives none. Raises KafkaException with the first error about any of them.
         """
-        return self._offsets.ends(name, numbers)
+        return self._asked(lambda admin, timeout_s: self._offsets.ends(admin, name, numbers, timeout_s))
 
     def learn_partitions(self, topic: str, isolation: IsolationLevel) -> None:
         """Make librdkafka look up new partitions of a topic now. It would take minutes to notice them.

@@ -38,7 +38,6 @@ class Admin:
     looked_up: list[str] = field(default_factory=list)
     answers: int = 0
     silent: bool = False
-    dead_until_s: float = 0
     timeouts: list[float] = field(default_factory=list)
 
     def list_offsets(
@@ -55,8 +54,6 @@ class Admin:
             future.set_result(SimpleNamespace(offset=offset, leader_epoch=7))
         else:
             future.set_exception(KafkaException(KafkaError(self.error)))
-        if self.now_s >= self.dead_until_s > 0:
-            self.silent = False
         return dict.fromkeys(wanted, future)
 
     def list_topics(self, topic: str, timeout: float) -> None:
@@ -70,6 +67,9 @@ class Admin:
         return AdminOffsets(
             lambda: cast(AdminClient, self), timeout_s=30, answered=self.answered, clock=lambda: self.now_s
         )
+
+    def ends_of(self, numbers: set[int]) -> dict[int, tuple[int, int, int]]:
+        return self.offsets.ends(cast(AdminClient, self), "t", numbers, 3)
 
 
 def test_the_end_is_that_of_the_isolation_level() -> None:
@@ -124,34 +124,26 @@ def test_an_end_that_no_broker_gave_makes_no_log_empty() -> None:
 def test_ends_that_no_broker_gave_are_an_error_that_passes() -> None:
     admin: Any = Admin(silent=True, takes_s=30)
     with pytest.raises(KafkaException, match="no answer about the offsets of t-2") as caught:
-        admin.offsets.ends("t", {2})
+        admin.ends_of({2})
     assert is_passing(caught.value)
     assert admin.offsets.latest_epoch(WANTED) is None
     assert admin.answers == 0
 
 
-def test_the_ends_are_asked_of_another_leader_when_one_has_died() -> None:
-    """A request for the first leader would wait for it to the end."""
-    admin = Admin(silent=True, takes_s=30, dead_until_s=1006)
-    assert admin.offsets.ends("t", {2}) == {2: (5, 90, 7)}
-    assert admin.looked_up == ["t"]
-    assert admin.timeouts == [3] * 4, "two requests in each slice"
-
-
 def test_partitions_whose_leader_librdkafka_does_not_know_are_looked_up() -> None:
     admin: Any = Admin(error=KafkaError._NOENT)
     with pytest.raises(KafkaException) as caught:
-        admin.offsets.ends("t", {2})
+        admin.ends_of({2})
     assert is_passing(caught.value)
     assert admin.looked_up == ["t"]
 
 
 def test_ends_and_epochs() -> None:
     admin: Any = Admin()
-    assert admin.offsets.ends("t", {4, 2}) == {2: (5, 90, 7), 4: (5, 90, 7)}
+    assert admin.ends_of({4, 2}) == {2: (5, 90, 7), 4: (5, 90, 7)}
     assert admin.offsets.latest_epoch(WANTED) == 7
     assert admin.timeouts[-1] == 3, "without an answer the caller has other questions"
     admin.error = KafkaError.UNKNOWN_TOPIC_OR_PART
     assert admin.offsets.latest_epoch(WANTED) is None
     with pytest.raises(KafkaException, match="UNKNOWN_TOPIC"):
-        admin.offsets.ends("t", {2})
+        admin.ends_of({2})

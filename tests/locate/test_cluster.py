@@ -477,6 +477,31 @@ def test_after_an_answer_of_another_leader_epoch_the_client_asks_for_the_leader(
     cluster.close()
 
 
+class Hung(Log):
+    """A partition whose leader hangs after its first answer. The client stays with it, also when it looks it up."""
+
+    is_hung = False
+
+    def list_offsets(self, wanted: dict[TopicPartition, object], **_: object) -> dict[TopicPartition, Future[object]]:
+        future: Future[object] = Future()
+        future.set_result(SimpleNamespace(offset=-1001 if self.is_hung else 7, leader_epoch=self.epoch))
+        return dict.fromkeys(wanted, future)
+
+    def list_topics(self, topic: str, timeout: float) -> None:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+
+def test_the_ends_are_asked_by_another_client_if_the_leader_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another broker has become the leader. Else the first client would wait for the old one to its deadline."""
+    log: Any = Hung(4, None)
+    monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", lambda _: Log(5, None))
+    cluster = Cluster({}, timeout_ms=30_000)
+    cluster._admin = log
+    assert cluster.ends("t", [0]) == {0: (7, 7, 4)}
+    log.is_hung = True
+    assert cluster.ends("t", [0]) == {0: (10, 100, 5)}
+
+
 class Client:
     """A client that notes its credentials."""
 
