@@ -130,7 +130,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         if name in java:
             raise ConfigError(message, key=f"kafka.{name}")
     ours = {name: value for name, value in given.items() if name.startswith(_OURS)}
-    if "bootstrap.servers" not in java and ours.get(_BUCKET_ONLY, "").strip().lower() != "true":
+    if not java.get("bootstrap.servers", "").strip() and ours.get(_BUCKET_ONLY, "").strip().lower() != "true":
         raise ConfigError(
             "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer",
             key="kafka.bootstrap.servers",

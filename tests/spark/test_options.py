@@ -124,6 +124,7 @@ def test_what_becomes_of_a_time_that_no_record_reaches() -> None:
         ({"subscribe": None, "assign": '{"t":1}'}, 'Expected e.g. {"topicA":[0,1],"topicB":[0,1]}, got {"t":1}'),
         ({"subscribe": None, "assign": '{"t":[-1]}'}, 'Expected e.g. {"topicA":[0,1],"topicB":[0,1]}, got'),
         ({"kafka.bootstrap.servers": None}, "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka"),
+        ({"kafka.bootstrap.servers": " "}, "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka"),
         ({"minPartitions": "0"}, "minPartitions must be positive"),
         ({"minPartitions": "few"}, "minPartitions must be a number, not 'few'"),
         ({"minPartitions": "1_0"}, "minPartitions must be a number, not '1_0'"),
