@@ -146,6 +146,7 @@ class RemoteConsumer(_Consumer):
             super().subscribe(topics, **given)
             return
         revoked = given.get("on_revoke")
+        remote.expect_revocation()
         super().subscribe(
             topics,
             on_assign=partial(_call, remote.on_assign, given.get("on_assign")),
@@ -157,7 +158,7 @@ class RemoteConsumer(_Consumer):
     def unsubscribe(self) -> None:
         """As the parent's."""
         if self._remote is not None:
-            self._remote.flush_positions()
+            self._remote.expect_revocation()
         super().unsubscribe()
 
     @_locked

@@ -166,6 +166,10 @@ class Merge:
         self._block.extend(self._polled[1:])
         return self._polled[0]
 
+    def expect_callback(self) -> None:
+        """Poll librdkafka before the next record of the store: it is about to take partitions away."""
+        self._librdkafka_came_last = False
+
     def flush_position(self) -> None:
         """Update the position of the partition whose records `poll` returns. Call this before the position is used."""
         partition = self._polled_partition

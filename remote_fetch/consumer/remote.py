@@ -114,6 +114,11 @@ class Remote:
         self.merge.flush_position()
         self.partitions.store_positions()
 
+    def expect_revocation(self) -> None:
+        """Prepare for a call after which librdkafka revokes partitions: no record comes before the callback."""
+        self.flush_positions()
+        self.merge.expect_callback()
+
     def _store_if_idle(self) -> None:
         """Store positions, if the application has made no call for a while. Any thread may call this."""
         if self.partitions.were_stored_lately or not self.gate.acquire(blocking=False):

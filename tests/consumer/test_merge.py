@@ -91,6 +91,19 @@ def test_after_an_event_consume_for_one_message_asks_librdkafka_before_the_store
     assert given == ([10, 0, 11, 12, 1] if event == KafkaError._MAX_POLL_EXCEEDED else [10, 0, 12, 1, 2])
 
 
+@pytest.mark.parametrize("consumes", [False, True])
+def test_librdkafka_is_asked_before_the_store_if_a_callback_is_expected(consumes: bool) -> None:
+    """The callback may take away the partition whose records the store has."""
+    bench = Bench()
+    bench.assign({0: 0, 1: END})
+    bench.give(0, range(4))
+    bench.librdkafka.live.extend([live(1, 10), live(1, 11)])
+    assert [message.offset() for message in bench.merge.consume(1, 1.0)] == [10]
+    bench.merge.expect_callback()
+    (message,) = bench.merge.consume(1, 1.0) if consumes else polled(bench, 1)
+    assert message.offset() == 11
+
+
 def test_partitions_of_the_store_take_turns() -> None:
     bench = Bench()
     bench.assign({0: 0, 1: 0})

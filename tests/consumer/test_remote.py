@@ -292,6 +292,18 @@ def test_positions_have_the_metadata_of_the_question(tmp_path: Path) -> None:
             consumer.close()
 
 
+def test_a_change_of_the_subscription_expects_a_revocation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "remote.storage.url": str(tmp_path)}
+    with RemoteConsumer({**config, "fetch.remote.enabled": True}) as consumer:
+        assert consumer._remote is not None
+        expected: list[str] = []
+        monkeypatch.setattr(consumer._remote.merge, "flush_position", lambda: expected.append("flush"))
+        monkeypatch.setattr(consumer._remote.merge, "expect_callback", lambda: expected.append("callback"))
+        consumer.subscribe(["t"])
+        consumer.unsubscribe()
+        assert expected == 2 * ["flush", "callback"]
+
+
 def test_a_consumer_that_cannot_store_its_positions_is_closed_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

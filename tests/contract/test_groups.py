@@ -51,6 +51,21 @@ def test_a_subscription(consumers: Consumers, material: Material, protocol: dict
     assert consumer.poll(0.2) is None
 
 
+@pytest.mark.parametrize("count", [5, 6])
+def test_no_record_comes_before_the_callback_of_an_unsubscription(
+    consumers: Consumers, material: Material, protocol: dict[str, Any], count: int
+) -> None:
+    """Also after a `consume` of a store's record, or of librdkafka's empty answer: both sides take turns."""
+    consumer = consumers(**protocol)
+    revoked: list[Any] = []
+    consumer.subscribe([material.topic], on_revoke=lambda _, partitions: revoked.append(partitions))
+    deadline = time.monotonic() + TIMEOUT_S
+    while count and time.monotonic() < deadline:
+        count -= len(consumer.consume(1, 0.1))
+    consumer.unsubscribe()
+    assert poll_until(consumer, "the callback", lambda: revoked) == []
+
+
 def test_a_regular_expression(consumers: Consumers, material: Material, protocol: dict[str, Any]) -> None:
     consumer = consumers(**protocol)
     consumer.subscribe([f"^{re.escape(material.topic[:-1])}.*"])
