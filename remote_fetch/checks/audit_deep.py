@@ -17,6 +17,7 @@ from remote_fetch.checks.log_check import LogCheck, LogFacts, OpenTransactions
 from remote_fetch.errors import (
     CorruptSegment,
     DecompressionLimit,
+    RemoteFetchError,
     SegmentNotFound,
     UnsupportedFormat,
 )
@@ -96,6 +97,9 @@ class DeepAudit:
         except _FAULTS as error:
             yield Finding.about(segment, FindingKind.CORRUPT, str(error))
             return
+        except RemoteFetchError as error:  # the store fails, and so does the audit
+            place = {"topic": partition.topic, "partition": partition.partition}
+            raise error.at(**place, object_name=segment.object_stem) from error.__cause__
         self._next, self._transactions = (partition, end + 1), check.transactions
         for kind, text in _judged(check, facts, segment, transactions, epochs):
             yield Finding.about(segment, kind, text)

@@ -240,7 +240,10 @@ def _dump_segment(session: Session, log_dump: LogDump, file: str, segment: Remot
             yield data
 
     log_dump.lines.begin(file)
-    is_sound = log_dump.dump(file, segment.start_offset, counted())
+    try:
+        is_sound = log_dump.dump(file, segment.start_offset, counted())
+    except RemoteFetchError as error:
+        raise error.at(object_name=file) from error.__cause__
     known_bytes = segment.known_size_bytes
     if is_sound and known_bytes is not None and size_bytes < known_bytes:
         say(file, CorruptSegment(f"it ends before byte {known_bytes} that its metadata names", position=size_bytes))

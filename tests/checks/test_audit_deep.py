@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
+from remote_fetch.checks import audit_deep
 from remote_fetch.checks.audit_deep import DeepAudit
+from remote_fetch.errors import StorageTimeout
 from remote_fetch.model import RemoteLogSegmentMetadata
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
@@ -82,6 +84,17 @@ def test_a_transaction_that_begins_in_the_segment_before(tmp_path: Path, offset:
     (text,) = written.audit()
     assert text.startswith("transaction index: the transaction of producer 7")
     assert text.endswith(f"begins at offset {FIRST}, and not at {offset}")
+
+
+def test_a_store_that_fails_is_told_with_the_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stalls(*_: object, **__: object) -> None:
+        raise StorageTimeout("no answer from the store")
+
+    monkeypatch.setattr(audit_deep, "segment_bytes", stalls)
+    written = Written(tmp_path)
+    stem = written.segments[0].object_stem
+    with pytest.raises(StorageTimeout, match=rf"no answer from the store \[orders-0, object {stem}\]"):
+        written.audit()
 
 
 def test_its_beginning_was_not_read(tmp_path: Path) -> None:

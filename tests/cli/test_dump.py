@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from remote_fetch.cli import dump
 from remote_fetch.cli.dump_lines import Lines
 from remote_fetch.cli.dump_log import LogDump
+from remote_fetch.errors import StorageTimeout
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
@@ -330,3 +332,14 @@ def test_a_url_of_any_filesystem(run: Run) -> None:
         memory.rm("/dump-test", recursive=True)
     assert (outcome.code, outcome.stderr) == (0, "")
     assert "payload: v" in outcome.lines[-1]
+
+
+def test_a_store_that_fails_is_told_with_the_segment(run: Run, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stalls(*_: object, **__: object) -> Iterator[memoryview]:
+        raise StorageTimeout("no answer from the store")
+        yield
+
+    monkeypatch.setattr(dump, "segment_bytes", stalls)
+    outcome = run("dump", "--url", bucket, "-t", "shop", "-p", "0", "-o", "4")
+    assert outcome.code == 1
+    assert re.search(r"no answer from the store \[object 0{19}3-\S+\.log\]", outcome.stderr)
