@@ -97,9 +97,13 @@ def json_node(schema: SchemaText) -> JsonNode:
     root = _loaded(schema.text)
     try:
         schemas = Schemas(root, documents)
-        return _Types(schemas).of(root, schemas.top, ())
+        node = _Types(schemas).of(root, schemas.top, ())
+        _ = node.arrow
     except RecursionError:
         raise ConfigError("the JSON Schema is nested too deeply") from None
+    except UnicodeEncodeError:
+        raise ConfigError("the JSON Schema has a property whose name is not in UTF-8") from None
+    return node
 
 
 _SCALARS: Mapping[str, DataType] = {
@@ -149,6 +153,8 @@ def _kind(schema: Mapping[str, Any]) -> str | None:
     """The one type of a schema's values, but null. None if there are several."""
     kind = schema.get("type")
     kinds = [each for each in kind if each != "null"] if isinstance(kind, list) else [kind] if kind else []
+    if not all(isinstance(each, str) for each in kinds):
+        return None
     if not kinds and "properties" in schema:
         return "object"
     if not kinds and isinstance(schema.get("enum"), list):
@@ -156,7 +162,7 @@ def _kind(schema: Mapping[str, Any]) -> str | None:
         return "string" if values and all(isinstance(each, str) for each in values) else None
     if set(kinds) == {"integer", "number"}:
         return "number"
-    return kinds[0] if len(kinds) == 1 and isinstance(kinds[0], str) else None
+    return kinds[0] if len(kinds) == 1 else None
 
 
 def _loaded(text: str) -> Any:

@@ -163,6 +163,11 @@ def test_words_of_later_drafts() -> None:
     assert rows_of(schema, {"pair": [1, "x"], "there": 7}) == [{"pair": ["1", '"x"'], "there": 7}]
 
 
+@pytest.mark.parametrize("kind", [[["string"]], [{}, "null"], {"a": 1}, 5, [5], [[], "integer"]])
+def test_a_type_that_is_no_word_is_any(kind: Any) -> None:
+    assert rows_of({"type": "object", "properties": {"a": {"type": kind}}}, {"a": [1]}) == [{"a": "[1]"}]
+
+
 def test_a_value_need_not_be_an_object() -> None:
     assert rows_of({"type": "string"}, "a", None) == ["a", None]
 
@@ -173,6 +178,7 @@ def test_a_value_need_not_be_an_object() -> None:
         ("{", "not a JSON Schema"),
         ('{"$ref": "#/no"}', "does not exist"),
         ('{"$ref": "a.json"}', "does not give beside"),
+        ('{"properties": {"\\ud800": {}}}', "name is not in UTF-8"),
     ],
 )
 def test_a_schema_that_is_none(schema: str, reason: str) -> None:
