@@ -295,6 +295,8 @@ def _complex(schema: Mapping[str, Any], names: _Names, inside: tuple[str, ...]) 
 
 
 def _union(schema: list[Any], names: _Names, inside: tuple[str, ...]) -> Node:
+    if any(isinstance(branch, list) for branch in schema):
+        raise ConfigError("the Avro schema has a union that is a branch of a union")
     nodes = [_node(branch, names, inside) for branch in schema]
     branches = tuple(node for node in nodes if not _is_null(node))
     if not branches:

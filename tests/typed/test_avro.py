@@ -256,6 +256,7 @@ def test_only_the_broken_values_do_not_decode(fields: Any) -> None:
         (json.dumps({**record(), "aliases": 5}), "aliases that are not a list of names"),
         (json.dumps({**record(), "aliases": [5]}), "aliases that are not a list of names"),
         (json.dumps(record()).replace("[]", '[{"name": "a", "type": "int", "aliases": [["x"]]}]'), "are not a list of"),
+        ('{"type": "array", "items": [[], "int"]}', "a union that is a branch of a union"),
         ('{"type": "fixed", "name": "F", "size": -1}', "a fixed of -1 bytes"),
         ('{"type": "fixed", "name": "F", "size": true}', "a fixed of True bytes"),
     ],
