@@ -252,6 +252,7 @@ def test_only_the_broken_values_do_not_decode(fields: Any) -> None:
         ('{"type": "array", "items": "null"}', "items may take no bytes"),
         (json.dumps(record(("a", "no.Such"))), "not an Avro schema.*no.Such"),
         (json.dumps(record((["a"], "int"))), "not an Avro schema: TypeError"),
+        (json.dumps(record(("\ud800", "int"))), "not an Avro schema: 'utf-8'"),
         (json.dumps(record(("a", "int"), ("a", "string"))), "record R of the Avro schema has the field a twice"),
         (json.dumps({**record(), "aliases": 5}), "aliases that are not a list of names"),
         (json.dumps({**record(), "aliases": [5]}), "aliases that are not a list of names"),

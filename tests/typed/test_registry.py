@@ -86,6 +86,10 @@ def test_references_are_counted_for_each_schema(double: RegistryDouble, monkeypa
     assert len(registry.version("wide", "1").references) == 5, "four of them are known"
     with pytest.raises(ConfigError, match="references without end"):
         registry_of(double).version("wide", "1")
+    for number in range(6):
+        double.register(f"c{number}", INT["schema"], references=[("c", f"c{number - 1}", 1)] if number else ())
+    with pytest.raises(ConfigError, match="references without end"):
+        registry_of(double).version("c5", "1")
 
 
 def test_references_without_end_harm_the_values_of_their_schema(double: RegistryDouble) -> None:
