@@ -353,6 +353,13 @@ def test_what_a_status_alone_says() -> None:
     assert {*redirects, 401, 403} <= set(found[StorageDenied])
 
 
+def test_a_status_that_http_does_not_have() -> None:
+    for status in (600, 999):
+        error = Exception("by its status alone")
+        error.status = status  # type: ignore[attr-defined]
+        assert isinstance(failure_of(error, "x"), StorageUnavailable)
+
+
 @pytest.mark.parametrize(
     "error", [of_s3("InvalidRange", 416), of_gcs(416), of_aiohttp(416), of_azure("InvalidRange", 416)]
 )

@@ -198,6 +198,19 @@ def test_a_body_that_breaks_off_is_asked_for_once(end: int) -> None:
     assert len(asked) == 1
 
 
+def test_a_refused_range_is_no_end_if_the_blob_has_a_byte_there() -> None:
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(416)
+        handler.send_header("Content-Range", "bytes */10")
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    with answered_by(answer) as fetcher:
+        assert bytes(fetcher.opened_store().get("a.index", 10, 20)) == b""
+        with pytest.raises(StorageUnavailable, match="refuses the range from 5"):
+            fetcher.opened_store().get("a.index", 5, 20)
+
+
 def test_an_empty_blob_is_read_whole() -> None:
     """The SDK asks for a range first, which an empty blob does not have."""
 

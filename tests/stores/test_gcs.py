@@ -27,7 +27,7 @@ from fetchers.gcs import GcsFetcher
 from remote_fetch.errors import ConfigError, SegmentNotFound, StorageDenied, StorageUnavailable
 from remote_fetch.testing.contract import contract_segments
 from tests.rig.certificates import Certificates, make_certificates
-from tests.stores.range_server import RangeServer
+from tests.stores.range_server import Fault, FaultKind, RangeServer
 from tests.stores.servers import configs_of
 
 SEGMENT = contract_segments()[0]
@@ -114,6 +114,13 @@ def test_a_token_that_cannot_be_renewed_yet_is_used_until_it_expires() -> None:
         credentials.error = None
         assert bytes(fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)) == SEGMENT.log[:61]
     assert {headers["Authorization"] for headers in server.headers} == {"Bearer token-1", "Bearer token-2"}
+
+
+def test_a_refused_range_is_no_end_if_the_object_has_a_byte_there() -> None:
+    with RangeServer(FILES) as server, reading(server) as fetcher:
+        server.plan = lambda asked: Fault(FaultKind.REFUSED_RANGE)
+        with pytest.raises(StorageUnavailable, match="refuses the range from 5"):
+            fetcher.fetch_log_segment(SEGMENT.metadata, 5, 61)
 
 
 def test_connections_with_old_credentials_are_closed() -> None:

@@ -31,13 +31,14 @@ from remote_fetch.errors import (
     RemoteFetchError,
     SegmentNotFound,
     StorageDenied,
+    StorageUnavailable,
 )
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, Uuid
 from remote_fetch.observe import RangeFetched
 from tests.stores.artifacts import MissingTool
 from tests.stores.conftest import TOPIC, tree_of_one_topic
-from tests.stores.range_server import RangeServer
+from tests.stores.range_server import Fault, FaultKind, RangeServer
 from tests.stores.refusing_server import refusing
 from tests.stores.s3_server import BUCKET, S3Server, s3_server
 
@@ -320,6 +321,18 @@ def test_an_endpoint_that_the_environment_names(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://h:port")
     with pytest.raises(ConfigError, match="endpoint_url is no URL"):
         S3Fetcher().configure({"remote.storage.url": "s3://tier/x"})
+
+
+def test_a_refused_range_is_no_end_if_the_object_has_a_byte_there() -> None:
+    fetcher = S3Fetcher()
+    with RangeServer({"tier/x/a.index": b"abc"}, lambda asked: Fault(FaultKind.REFUSED_RANGE)) as own:
+        own_options = {"endpoint_url": own.url, "key": "AKID", "secret": "secret"}
+        options = {f"{OPTIONS}{name}": value for name, value in own_options.items()}
+        fetcher.configure({"remote.storage.url": "s3://tier/x", **options})
+        assert bytes(fetcher.opened_store().get("a.index", 3, 20)) == b""
+        with pytest.raises(StorageUnavailable, match="refuses the range from 2"):
+            fetcher.opened_store().get("a.index", 2, 20)
+        fetcher.close()
 
 
 def test_a_file_of_authorities_that_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
