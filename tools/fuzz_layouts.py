@@ -156,7 +156,7 @@ def read_custom_metadata(data: bytes) -> object:
     layout = AivenLayout()
     layout.configure({})
     segment = RemoteLogSegmentMetadata(_SEGMENT.segment_id, 7, 9, 100, custom_metadata=data)
-    store = _Objects({".indexes": bytes(64), ".rsm-manifest": _PLAIN_MANIFEST})
+    store = _Objects({".indexes": bytes(32), ".rsm-manifest": _PLAIN_MANIFEST})
     return layout.read_index(store, segment, IndexType.OFFSET)
 
 
@@ -214,7 +214,8 @@ _PLAIN_MANIFEST = json.dumps(
             "transformedChunkSize": 100, "finalTransformedChunkSize": 100,
         },
         "segmentIndexes": {
-            name: {"position": 0, "size": 8} for name in ("offset", "timestamp", "producerSnapshot", "leaderEpoch")
+            name: {"position": 8 * number, "size": 8}
+            for number, name in enumerate(("offset", "timestamp", "producerSnapshot", "leaderEpoch"))
         },
     }
 ).encode()  # fmt: skip
