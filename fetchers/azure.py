@@ -212,19 +212,12 @@ class AzureFetcher(CloudFetcher):
 
 def _client_of(filesystem: Any, timeouts: Timeouts) -> Any:
     """A client for the account and the credentials that adlfs has found."""
-    from azure.storage.blob.aio import BlobServiceClient  # noqa: PLC0415 - the extra brings it
+    from remote_fetch.azure_http import client_of  # noqa: PLC0415 - the extra brings what it loads
 
-    limits: dict[str, Any] = {
-        "connection_timeout": timeouts.connect_s,
-        "read_timeout": timeouts.read_s,
-        "retry_total": 0,
-        "permit_redirects": False,
-        "max_single_get_size": _MAX_GET_BYTES,
-    }
-    if filesystem.connection_string is not None:
-        return BlobServiceClient.from_connection_string(filesystem.connection_string, **limits)
-    url = filesystem.account_url
-    credential = filesystem.credential or filesystem.account_key
-    if credential is None and filesystem.sas_token is not None:
-        url = f"{url}?{filesystem.sas_token.lstrip('?')}"
-    return BlobServiceClient(url, credential=credential, **limits)
+    return client_of(
+        filesystem,
+        connection_timeout=timeouts.connect_s,
+        read_timeout=timeouts.read_s,
+        retry_total=0,
+        max_single_get_size=_MAX_GET_BYTES,
+    )

@@ -16,18 +16,12 @@ from typing import Any
 
 from aiobotocore.httpsession import AIOHTTPSession
 
+from remote_fetch.store_errors import RedirectError
+
 __all__ = ["DirectSession"]
 
 _REGION = "x-amz-bucket-region"
 _ANY: Any = AIOHTTPSession
-
-
-class _RedirectError(Exception):
-    """A redirect that leads nowhere. Has the HTTP `status` alone."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(f"HTTP status {status}")
-        self.status = status
 
 
 class _WithoutRedirects:
@@ -48,8 +42,8 @@ class DirectSession(_ANY):  # type: ignore[misc]
         return _WithoutRedirects(await super()._get_session(proxy_url))
 
     async def send(self, request: Any) -> Any:
-        """As `AIOHTTPSession.send`. Raises an error with the status for a redirect that names no region to HEAD."""
+        """As `AIOHTTPSession.send`. Raises RedirectError for a redirect that names no region to HEAD."""
         answer = await super().send(request)
         if request.method == "HEAD" and 300 <= answer.status_code < 400 and _REGION not in answer.headers:
-            raise _RedirectError(answer.status_code)
+            raise RedirectError(answer.status_code)
         return answer

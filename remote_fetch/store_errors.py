@@ -37,7 +37,7 @@ from remote_fetch.errors import (
     StorageUnavailable,
 )
 
-__all__ = ["failure_of", "is_past_the_end"]
+__all__ = ["RedirectError", "failure_of", "is_past_the_end"]
 
 _LINKS = 64
 """How many errors inside an error are looked at."""
@@ -51,6 +51,14 @@ _REDIRECTS = frozenset({"RedirectClientError", "TooManyRedirects"})
 _INNER = ("reason", "inner_exception", "error", "os_error", "certificate_error")
 _DEPTH = 8
 """How many causes are looked at: SDKs wrap an error two or three times."""
+
+
+class RedirectError(Exception):
+    """A redirect that a client of a store did not follow. Has the HTTP `status` alone."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"HTTP status {status}")
+        self.status = status
 
 
 class _Failure(NamedTuple):

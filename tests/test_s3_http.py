@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import fsspec
 import pytest
@@ -16,53 +14,15 @@ from fetchers.s3 import S3Fetcher
 from remote_fetch.errors import StorageDenied
 from remote_fetch.session.filesystems import open_filesystem
 from remote_fetch.tables.target_filesystem import of_target
+from tests.redirecting import Redirecting, redirecting
 
 OPTIONS = "remote.storage.options."
 
 
-class Redirecting(ThreadingHTTPServer):
-    """Redirects each request to the same server under another name, and notes what that name is asked."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.status = status
-        self.asked: list[dict[str, str]] = []
-        self.redirected: list[str] = []
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Redirecting
-    protocol_version = "HTTP/1.1"  # a PUT waits for the interim answer of this version
-
-    def do_GET(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        if self.headers["Host"].startswith("localhost"):
-            self.server.asked.append(dict(self.headers))
-            self.send_response(206)
-            self.send_header("Content-Range", "bytes 0-3/9")
-            self.send_header("Content-Length", "4")
-            self.end_headers()
-            self.wfile.write(b"evil")
-            return
-        self.server.redirected.append(self.command)
-        self.send_response(self.server.status)
-        self.send_header("Location", f"http://localhost:{self.server.server_port}{self.path}")
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    do_HEAD = do_PUT = do_GET
-
-    def log_message(self, *args: object) -> None: ...
-
-
 @pytest.fixture(params=[301, 302, 303, 307, 308])
 def server(request: pytest.FixtureRequest) -> Iterator[Redirecting]:
-    with Redirecting(request.param) as opened:
-        thread = threading.Thread(target=opened.serve_forever, daemon=True)
-        thread.start()
+    with redirecting(request.param) as opened:
         yield opened
-        opened.shutdown()
-        thread.join(5)
 
 
 def test_no_redirect_is_followed(server: Redirecting) -> None:

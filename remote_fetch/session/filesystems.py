@@ -3,7 +3,7 @@
 Rules of the file:
 
 - No listing is kept: other processes write too.
-- A redirect of an endpoint of S3 is not followed: any host could get what is written.
+- A redirect of an endpoint of S3, GCS or Azure is not followed: any host could get what is written.
 - The filesystem's class and options are fsspec's. No SDK is loaded before a URL names it.
 """
 
@@ -42,8 +42,14 @@ def open_filesystem(url: str, options: Mapping[str, Any], *, key: str) -> tuple[
             # Before each operation fsspec's own choice of class asks by gRPC for the kind of the bucket. If only the
             # JSON API is served, each of these calls takes a minute.
             plain = import_module("gcsfs.core").GCSFileSystem
-            return plain(**options), strip_protocol(url)
-        return url_to_fs(url, **_of_s3(options) if _is_s3fs(scheme) else options)  # type: ignore[no-any-return]
+            return plain(**_of_gcs(options)), strip_protocol(url)
+        if _is_of(scheme, "azure", "adlfs."):
+            from remote_fetch.azure_http import DirectFileSystem  # noqa: PLC0415 - as above
+
+            of_url = DirectFileSystem._get_kwargs_from_urls(url)
+            others = {name: value for name, value in of_url.items() if options.get(name) != value}
+            return DirectFileSystem(**others, **options), strip_protocol(url)
+        return url_to_fs(url, **_of_s3(options) if _is_of(scheme, "s3", "s3fs.") else options)  # type: ignore[no-any-return]
     except ImportError as error:
         extra = _EXTRAS.get(scheme)
         if extra is None:
@@ -57,11 +63,11 @@ def open_filesystem(url: str, options: Mapping[str, Any], *, key: str) -> tuple[
         ) from error
 
 
-def _is_s3fs(scheme: str) -> bool:
-    """Whether s3fs opens the URLs of a scheme: another library may have registered itself for them."""
+def _is_of(scheme: str, extra: str, library: str) -> bool:
+    """Whether a library opens the URLs of an extra's scheme: another one may have registered itself for them."""
     from fsspec import get_filesystem_class  # noqa: PLC0415 - as above
 
-    return _EXTRAS.get(scheme) == "s3" and get_filesystem_class(scheme).__module__.startswith("s3fs.")
+    return _EXTRAS.get(scheme) == extra and get_filesystem_class(scheme).__module__.startswith(library)
 
 
 def _of_s3(options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -70,6 +76,15 @@ def _of_s3(options: Mapping[str, Any]) -> Mapping[str, Any]:
 
     given = options.get("config_kwargs") or {}
     return {**options, "config_kwargs": {"http_session_cls": DirectSession, **given}}
+
+
+def _of_gcs(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options of gcsfs with sessions that follow no redirect."""
+    from remote_fetch.gcs_http import DirectSessions  # noqa: PLC0415 - as above
+
+    given = options.get("session_kwargs") or {}
+    traces = [*given.get("trace_configs", ()), DirectSessions()]
+    return {**options, "session_kwargs": {**given, "trace_configs": traces}}
 
 
 def is_object_store(filesystem: Any) -> bool:

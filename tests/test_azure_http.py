@@ -1,0 +1,52 @@
+"""Clients of Azure and redirects: what the host sees to which an endpoint redirects."""
+
+from __future__ import annotations
+
+import base64
+import pickle
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from remote_fetch.errors import ConfigError, StorageDenied
+from remote_fetch.session.filesystems import is_object_store, open_filesystem
+from remote_fetch.tables.target_filesystem import of_target
+from tests.redirecting import redirecting
+
+KEY = base64.b64encode(bytes(32)).decode()
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_nothing_is_written_to_the_host_of_a_redirect(status: int) -> None:
+    """It would have the records of an export, and the export would be taken for done. Also in another process."""
+    with redirecting(status) as server:
+        endpoint = f"BlobEndpoint=http://127.0.0.1:{server.server_port}/account"
+        connection = f"DefaultEndpointsProtocol=http;AccountName=account;AccountKey={KEY};{endpoint}"
+        filesystem, path = open_filesystem("az://container/prefix", {"connection_string": connection}, key="to")
+        target = pickle.loads(pickle.dumps(of_target(filesystem)))
+        with pytest.raises(StorageDenied, match="somewhere else"):
+            target.pipe_file(f"{path}/a.parquet", b"rows")
+    assert server.asked == []
+    assert server.redirected == ["PUT"]
+
+
+def test_the_account_comes_from_the_url_or_the_options() -> None:
+    url = "abfs://container@account.dfs.core.windows.net/a/b"
+    for options in ({"account_key": KEY}, {"account_key": KEY, "account_name": "account"}):
+        filesystem, path = open_filesystem(url, options, key="to")
+        assert (filesystem.account_name, path) == ("account", "container/a/b")
+        assert filesystem.service_client.account_name == "account"
+        assert is_object_store(filesystem)
+    with pytest.raises(ConfigError, match="no filesystem can be made of these options"):
+        open_filesystem(url, {"account_key": KEY, "account_name": "another"}, key="to")
+
+
+def test_another_library_for_the_scheme_keeps_its_own_options() -> None:
+    own = fsspec.get_filesystem_class("az")
+    fsspec.register_implementation("az", MemoryFileSystem, clobber=True)
+    try:
+        filesystem, _ = open_filesystem("az://container/prefix", {"theirs": 1}, key="to")
+    finally:
+        fsspec.register_implementation("az", own, clobber=True)
+    assert filesystem.storage_options == {"use_listings_cache": False, "theirs": 1}
