@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TypeVar
 
 from remote_fetch.errors import FatalError, RetriableError, StorageDenied
@@ -64,10 +64,11 @@ class Renewal:
             self.generation += 1
             return True
 
-    def listed(self, ask: Callable[[], Iterable[T] | None]) -> Iterator[T] | None:
+    def listed(self, ask: Callable[[], Iterable[T] | None], identity: Callable[[T], Hashable]) -> Iterator[T] | None:
         """The items that `ask` lists, or None if it answers so. If the store refuses, `ask` is called once more.
 
-        Raises the errors of `ask` and of `refresh_after_refusal`.
+        Two items with the same `identity` are one: the listing may have changed. Raises the errors of `ask` and of
+        `refresh_after_refusal`.
         """
         generation = self.generation
         try:
@@ -76,18 +77,25 @@ class Renewal:
             if not self.refresh_after_refusal(generation):
                 raise
             found = ask()
-        return None if found is None else self._to_its_end(found, ask, generation)
+            return None if found is None else iter(found)
+        return None if found is None else self._to_its_end(found, ask, identity, generation)
 
-    def _to_its_end(self, found: Iterable[T], ask: Callable[[], Iterable[T] | None], generation: int) -> Iterator[T]:
-        given: set[T] = set()
+    def _to_its_end(
+        self,
+        found: Iterable[T],
+        ask: Callable[[], Iterable[T] | None],
+        identity: Callable[[T], Hashable],
+        generation: int,
+    ) -> Iterator[T]:
+        given: set[Hashable] = set()
         try:
             for item in found:
-                given.add(item)
+                given.add(identity(item))
                 yield item
             return
         except StorageDenied:
             if not self.refresh_after_refusal(generation):
                 raise
         for item in ask() or ():
-            if item not in given:
+            if identity(item) not in given:
                 yield item

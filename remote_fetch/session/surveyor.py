@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
+from operator import attrgetter
 
 from remote_fetch.errors import ErrorKind, StorageTimeout
 from remote_fetch.fetch.credentials import Renewal
@@ -81,7 +82,7 @@ def listings_of(fetcher: SegmentLister, renewal: Renewal | None = None) -> Listi
     renewed = Renewal(fetcher) if renewal is None else renewal
 
     def segments(topic: str | None) -> Iterable[RemoteLogSegmentMetadata]:
-        return renewed.listed(lambda: fetcher.list_segments(topic)) or ()
+        return renewed.listed(lambda: fetcher.list_segments(topic), _id_of) or ()
 
     def survey() -> Survey | None:
         return surveyed(fetcher)
@@ -91,6 +92,13 @@ def listings_of(fetcher: SegmentLister, renewal: Renewal | None = None) -> Listi
     lister: PartitionLister = fetcher
 
     def of_partition(partition: TopicIdPartition) -> Iterable[RemoteLogSegmentMetadata]:
-        return renewed.listed(lambda: lister.list_partition(partition)) or ()
+        return renewed.listed(lambda: lister.list_partition(partition), _id_of) or ()
 
-    return Listings(segments, lambda topic: renewed.listed(lambda: lister.list_partitions(topic)), of_partition, survey)
+    def partitions(topic: str | None) -> Iterable[TopicIdPartition] | None:
+        return renewed.listed(lambda: lister.list_partitions(topic), lambda partition: partition)
+
+    return Listings(segments, partitions, of_partition, survey)
+
+
+_id_of = attrgetter("segment_id")
+"""Two listings have the same segment if its id is. The rest may differ, or have no hash in a fetcher of users."""

@@ -134,24 +134,57 @@ class Listing:
         return list(self.ask())
 
 
+def same(number: int) -> int:
+    return number
+
+
 @pytest.mark.parametrize("end", [0, 2])
 def test_a_refused_listing_is_made_again(end: int) -> None:
     """A consumer that makes listings and reads nothing would stay refused. Nothing comes twice."""
     fetcher = Refreshing()
     for listing in (Listing(end, -1), Listing(-1)):
-        assert list(Renewal(fetcher).listed(listing.ask) or ()) == [1, 2, 3]
-    assert list(Renewal(fetcher).listed(Listing(end, -1).ask_at_once) or ()) == [1, 2, 3]
+        assert list(Renewal(fetcher).listed(listing.ask, same) or ()) == [1, 2, 3]
+    assert list(Renewal(fetcher).listed(Listing(end, -1).ask_at_once, same) or ()) == [1, 2, 3]
     assert fetcher.refreshed == 2
-    assert Renewal(fetcher).listed(lambda: None) is None
+    assert Renewal(fetcher).listed(lambda: None, same) is None
 
 
 def test_a_listing_that_is_refused_again_or_cannot_be_renewed() -> None:
     with pytest.raises(StorageDenied):
-        list(Renewal(Refreshing()).listed(Listing(1, 1).ask) or ())
+        list(Renewal(Refreshing()).listed(Listing(1, 1).ask, same) or ())
     with pytest.raises(StorageDenied):
-        Renewal(Refreshing()).listed(Listing(1, 1).ask_at_once)
+        Renewal(Refreshing()).listed(Listing(1, 1).ask_at_once, same)
     for listing in (Listing(1), Listing(0)):
         with pytest.raises(StorageDenied):
-            list(Renewal(SegmentStore()).listed(listing.ask) or ())
+            list(Renewal(SegmentStore()).listed(listing.ask, same) or ())
     with pytest.raises(StorageDenied):
-        Renewal(SegmentStore()).listed(Listing(1).ask_at_once)
+        Renewal(SegmentStore()).listed(Listing(1).ask_at_once, same)
+
+
+def test_a_listing_is_made_again_once() -> None:
+    """The second refusal is the answer, also if the first one came before there was a listing."""
+    asked: list[Listing] = []
+
+    def ask() -> Iterator[int]:
+        asked.append(Listing(2))
+        if len(asked) == 1:
+            raise StorageDenied("expired")
+        return asked[-1].ask()
+
+    with pytest.raises(StorageDenied):
+        list(Renewal(Refreshing()).listed(ask, same) or ())
+    assert len(asked) == 2
+
+
+def test_a_listing_that_has_changed_gives_nothing_twice() -> None:
+    """Its items need no hash."""
+
+    def ask() -> Iterator[list[int]]:
+        sizes.append(len(sizes))
+        yield [1, len(sizes)]
+        if len(sizes) == 1:
+            raise StorageDenied("expired")
+        yield [2, len(sizes)]
+
+    sizes: list[int] = []
+    assert list(Renewal(Refreshing()).listed(ask, lambda item: item[0]) or ()) == [[1, 1], [2, 2]]

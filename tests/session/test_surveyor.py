@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 from remote_fetch.errors import ErrorKind, StorageDenied
 from remote_fetch.model import RemoteLogSegmentMetadata, Survey, TopicIdPartition
@@ -103,3 +105,17 @@ def test_a_refused_listing_has_the_credentials_looked_up_again() -> None:
     of_partition = listings_of(ExpiredByPartition()).of_partition
     assert of_partition is not None
     assert list(of_partition(SEGMENT.topic_id_partition)) == [SEGMENT]
+
+
+def test_a_listing_takes_segments_that_have_no_hash() -> None:
+    """A fetcher of users may give bytes that can change."""
+    unhashable: Any = bytearray(b"a")
+    segment = replace(SEGMENT, custom_metadata=unhashable)
+
+    class Theirs(Expired):
+        def list_segments(self, topic: str | None = None) -> Iterator[RemoteLogSegmentMetadata]:
+            yield segment
+            if self.refreshed == 0:
+                raise StorageDenied("expired")
+
+    assert list(listings_of(Theirs()).segments(None)) == [segment]
