@@ -26,7 +26,7 @@ from fetchers._composed import ComposedFetcher
 from fetchers._options import OPTIONS, Timeouts, timeouts_of
 from fetchers._ranges import ContentRange, has_byte_at, range_of
 from fetchers._retries import asked_again
-from fetchers._store import FsspecStore
+from fetchers._store import OF_PARTING, FsspecStore
 from remote_fetch.errors import ConfigError, RemoteFetchError, SegmentNotFound, StorageUnavailable
 from remote_fetch.fetch.spi import ObjectInfo, ObjectStore
 from remote_fetch.hosts import shown_url
@@ -41,8 +41,6 @@ BODY_BYTES = 256 << 10
 """Most bytes of a body that are received at once."""
 
 _CLOSE_TIMEOUT_S = 1
-_OF_PARTING = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""The errors of SDKs and parsers that part an answer without a check."""
 _UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'")
 """Python's words for an option that a client does not have. They hold its name, and no value."""
 
@@ -132,7 +130,7 @@ class CloudStore(FsspecStore):
             if "://" in repr(error.__cause__):  # a URL may hold a signature
                 raise error from ConnectionError(type(error.__cause__).__name__)
             raise
-        except _OF_PARTING as error:
+        except OF_PARTING as error:
             cause = ConnectionError(type(error).__name__)  # its text may have a URL
             raise StorageUnavailable("the store's answer cannot be understood", object_name=name) from cause
 

@@ -22,10 +22,12 @@ from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
 from remote_fetch.store_errors import failure_of, is_past_the_end
 
-__all__ = ["FsspecStore", "below_root"]
+__all__ = ["OF_PARTING", "FsspecStore", "below_root"]
 
 T = TypeVar("T")
 
+OF_PARTING = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""The errors of SDKs and parsers that part an answer without a check."""
 _DOTS = frozenset({".", ".."})
 _LISTING_TIMEOUT_S = 60.0
 """Longest wait for the listing of one folder, which may take many pages."""
@@ -80,7 +82,7 @@ class FsspecStore:
         """As `SizedStore.size`. Raises CorruptSegment for a name that leads elsewhere."""
         try:
             return self._mapped(name, self.measure, self.path_of(name))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except OF_PARTING as error:
             raise StorageUnavailable(
                 "the store's answer about a size cannot be understood", object_name=name
             ) from error

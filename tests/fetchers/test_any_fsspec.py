@@ -111,6 +111,13 @@ def test_an_object_that_came_whole_as_far_as_anybody_knows(size: int | None) -> 
     assert store.get("a") == b"0123456789"
 
 
+@pytest.mark.parametrize("size", ["x", float("inf"), []])
+def test_a_size_that_is_no_number(size: Any) -> None:
+    """Python's parser of JSON makes 1e999 of a server infinite."""
+    with pytest.raises(StorageUnavailable, match="about a size cannot be understood"):
+        FsspecStore(Slow(size=size, skip_instance_cache=True), "x", timeout_s=5).size("a")
+
+
 @pytest.mark.parametrize("filesystem", [Slow(size=11, skip_instance_cache=True), CutOff(skip_instance_cache=True)])
 def test_an_object_that_came_in_part(filesystem: Any) -> None:
     """An index that ends between two entries looks whole."""
