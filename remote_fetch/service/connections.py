@@ -5,8 +5,8 @@ Rules of the file:
 - A request has to arrive within `headers_timeout_s` of the connection, or of the answer before it. Under TLS the
   handshake has that time too, and the request has it after the handshake.
 - An answer has to leave within `drain_timeout_s`. A reader of one byte a second is cut off, whatever it has read.
-- Under TLS asyncio does not tell how much of an answer is still to be sent. The kernel does: while bytes wait in
-  asyncio, the socket takes no more.
+- Under TLS asyncio does not tell how much of an answer is still to be sent. The selector does: while bytes wait in
+  asyncio, the loop watches for the moment when the socket takes more.
 - A connection that was closed and has sent all is aborted. Most TLS clients do not answer the end of a connection, and
   asyncio waits 30 seconds for them.
 - Bytes leave at once. uvicorn sends head and body apart, and a body would wait until the client acknowledges the head
@@ -23,8 +23,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import select
+import selectors
 import socket
+from asyncio.trsock import TransportSocket
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -47,7 +48,8 @@ class TimedLoop(asyncio.SelectorEventLoop):
     """
 
     def __init__(self, handshake_timeout_s: float) -> None:
-        super().__init__()
+        self._watched = selectors.DefaultSelector()
+        super().__init__(self._watched)
         self._handshake_timeout_s = handshake_timeout_s
         self._quiet_until_s = 0.0
 
@@ -59,6 +61,12 @@ class TimedLoop(asyncio.SelectorEventLoop):
         # From Python 3.12 on it waits for connections in their TLS handshake too. uvicorn waits for all others itself.
         server.wait_closed = _return_at_once  # type: ignore[method-assign]
         return server
+
+    def keeps_bytes(self, connection: TransportSocket) -> bool:
+        """Whether asyncio has bytes for a socket that the kernel has not taken yet."""
+        number = connection.fileno()
+        key = None if number < 0 else self._watched.get_map().get(number)
+        return key is not None and bool(key.events & selectors.EVENT_WRITE)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """As asyncio's."""
@@ -80,6 +88,8 @@ class TimedProtocol(H11Protocol):
     drain_timeout_s: ClassVar[float]
     max_connections: ClassVar[int]
     cut_off: ClassVar[Callable[[str], None]]
+    loop: TimedLoop
+    _socket: TransportSocket
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -92,7 +102,9 @@ class TimedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """As asyncio's."""
         super().connection_made(transport)
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A TLS transport forgets its socket before it reports the loss of the connection.
+        self._socket = transport.get_extra_info("socket")
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if len(self.connections) > self.max_connections and not self._end_an_idle_one():
             self.app_state = {**self.app_state, EXCESS: self.max_connections}
         self._since_s = self._idle_since_s = self.loop.time()
@@ -158,7 +170,7 @@ class TimedProtocol(H11Protocol):
         self._timer = self.loop.call_later(pause_s, self._look)
 
     def _doing(self) -> str:
-        if self.transport.get_write_buffer_size() > 0 or not _takes_more(self.transport):
+        if self.transport.get_write_buffer_size() > 0 or self.loop.keeps_bytes(self._socket):
             return "writing"
         if self.transport.is_closing():
             return "ended"
@@ -168,16 +180,6 @@ class TimedProtocol(H11Protocol):
 
 async def _return_at_once() -> None:
     """Wait for nothing."""
-
-
-def _takes_more(transport: asyncio.Transport) -> bool:
-    """Whether the kernel has room for bytes of this connection, or the connection is lost."""
-    number = transport.get_extra_info("socket").fileno()
-    if number < 0:
-        return True
-    poll = select.poll()
-    poll.register(number, select.POLLOUT)
-    return bool(poll.poll(0))
 
 
 def timed_protocol(

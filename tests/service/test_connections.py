@@ -7,6 +7,7 @@ import http.client
 import json
 import logging
 import os
+import select
 import socket
 import ssl
 import struct
@@ -25,6 +26,7 @@ from remote_fetch.service.connections import TimedLoop, TimedProtocol
 from remote_fetch.service.server import configured, serve
 from remote_fetch.service.settings import TlsFiles
 from tests.cases import each_of
+from tests.eventually import eventually
 from tests.rig.certificates import make_certificates
 from tests.service.fakes import SETTINGS, SigningBucket, basic, open_service
 from tests.service.process import made_up_timeline
@@ -34,9 +36,9 @@ WAIT_S = 10.0
 
 
 @contextmanager
-def serving(**settings: Any) -> Iterator[tuple[str, int]]:
+def serving(*, segments: int = 400, **settings: Any) -> Iterator[tuple[str, int]]:
     """The address of a server whose whole answer is 500 KB."""
-    with open_service(SigningBucket(), timelines=[made_up_timeline(400)]) as service:
+    with open_service(SigningBucket(), timelines=[made_up_timeline(segments)]) as service:
         given = replace(SETTINGS, **settings)
         server = uvicorn.Server(configured(service, given))
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -158,6 +160,53 @@ def test_a_closed_connection_is_still_bounded_at_the_end_of_the_service(
             time.sleep(0.5)
         connection.close()
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_an_answer_is_not_sent_while_asyncio_keeps_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel has room for more, and asyncio has not come to write. The connection has to outlast that."""
+    found: list[str] = []
+
+    class Noting(TimedProtocol):
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            poll = select.poll()
+            poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLOUT)
+            assert poll.poll(WAIT_S * 1000)
+            found.append(self._doing())
+
+    monkeypatch.setattr("remote_fetch.service.connections.TimedProtocol", Noting)
+    files = make_certificates(tmp_path / "tls")
+    client = ssl.create_default_context(cafile=files.authority)
+    reader = socket.socket()
+    reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 10)
+    # Under 64 KB are left for asyncio. With more the end of TLS would wait behind them, and asyncio counts that.
+    with reader, serving(segments=45, tls=TlsFiles(str(files.certificate), str(files.key))) as address:
+        reader.connect(address)
+        with client.wrap_socket(reader, server_hostname="localhost") as connection:
+            connection.settimeout(WAIT_S)
+            connection.sendall(request().replace(b"Host: x", b"Host: x\r\nConnection: close"))
+            while connection.recv(1 << 16):
+                pass
+    assert found == ["writing"]
+
+
+def test_a_tls_connection_that_is_lost_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its timer or a new connection, between asyncio's loss of it and the report of that."""
+    found: list[str] = []
+
+    class Noting(TimedProtocol):
+        def connection_lost(self, exc: Exception | None) -> None:
+            assert self.transport.get_extra_info("socket") is None
+            found.append(self._doing())
+            super().connection_lost(exc)
+
+    monkeypatch.setattr("remote_fetch.service.connections.TimedProtocol", Noting)
+    files = make_certificates(tmp_path / "tls")
+    client = ssl.create_default_context(cafile=files.authority)
+    with serving(tls=TlsFiles(str(files.certificate), str(files.key))) as address:
+        with client.wrap_socket(socket.create_connection(address), server_hostname="localhost") as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        assert eventually(lambda: found == ["ended"], WAIT_S)
 
 
 def test_a_reader_in_time_gets_all() -> None:
