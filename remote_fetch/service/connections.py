@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import select
 import selectors
 import socket
 from asyncio.trsock import TransportSocket
@@ -152,8 +153,8 @@ class TimedProtocol(H11Protocol):
         return idle is not None
 
     def _is_idle(self) -> bool:
-        """Whether a new request may begin, and no byte of it has come."""
-        return self._doing() == "reading" and not self.conn.trailing_data[0]
+        """Whether a new request may begin, and no byte of it has come, also none that the kernel still has."""
+        return self._doing() == "reading" and not self.conn.trailing_data[0] and not _has_bytes(self._socket)
 
     def _look(self) -> None:
         """Abort the connection if it has been in one phase for too long."""
@@ -180,6 +181,14 @@ class TimedProtocol(H11Protocol):
 
 async def _return_at_once() -> None:
     """Wait for nothing."""
+
+
+def _has_bytes(connection: TransportSocket) -> bool:
+    """Whether a socket can be read. A closed one cannot."""
+    poll = select.poll()
+    if connection.fileno() >= 0:
+        poll.register(connection, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def timed_protocol(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import http.client
 import json
@@ -306,21 +307,32 @@ def test_a_connection_too_many_ends_the_one_that_is_idle_for_longest() -> None:
             status_of(clients[0], SEGMENTS)
 
 
-def test_a_connection_too_many_while_none_is_idle() -> None:
+def test_a_connection_too_many_while_none_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others go on, and the service tells its health."""
+    all_have_come = threading.Event()
+
+    class Late(TimedProtocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            assert all_have_come.wait(WAIT_S)
+            super().connection_made(transport)
+
+    monkeypatch.setattr("remote_fetch.service.connections.TimedProtocol", Late)
     with serving(max_connections=2) as address, ExitStack() as stack:
         busy = [stack.enter_context(socket.create_connection(address)) for _ in range(2)]
         for connection in busy:
             connection.settimeout(WAIT_S)
             connection.sendall(request("/healthz")[:-4])
-        time.sleep(0.5)  # the beginning of both requests has come
-        third = http.client.HTTPConnection(*address, timeout=WAIT_S)
-        stack.callback(third.close)
-        assert [status_of(third, path) for path in ("/healthz", "/readyz", "/metrics")] == [200, 200, 200]
-        third.request("GET", SEGMENTS, headers=basic())
-        refused = third.getresponse()
-        assert (refused.status, refused.headers["Retry-After"], refused.headers["Connection"]) == (503, "1", "close")
-        assert json.loads(refused.read())["error"]["code"] == "OVERLOADED"
+        for _ in range(2):  # the service has read the beginning of their requests when the second one comes
+            more = http.client.HTTPConnection(*address, timeout=WAIT_S)
+            stack.callback(more.close)
+            more.connect()
+            all_have_come.set()
+            assert [status_of(more, path) for path in ("/healthz", "/readyz", "/metrics")] == [200, 200, 200]
+            more.request("GET", SEGMENTS, headers=basic())
+            refused = more.getresponse()
+            assert refused.status == 503
+            assert (refused.headers["Retry-After"], refused.headers["Connection"]) == ("1", "close")
+            assert json.loads(refused.read())["error"]["code"] == "OVERLOADED"
         for connection in busy:
             connection.sendall(b"\r\n\r\n")
             assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
