@@ -60,10 +60,7 @@ class LocalLogs:
             starts = channel.local_starts(partitions)
             known = channel.local_sizes(partitions) if sizes else {}
         finally:
-            self._rest_until_s = channel.rest_until_s
+            # A question of another thread may have failed since this one began.
+            self._rest_until_s = max(self._rest_until_s, channel.rest_until_s)
             channel.close()
         return {partition: LocalLog(starts.get(partition), known.get(partition)) for partition in partitions}
-
-    def ask_again(self) -> None:
-        """Ask at the next question, because the credentials have changed."""
-        self._rest_until_s = float("-inf")

@@ -272,8 +272,8 @@ class Session:
         """Give new credentials to the clients of this session. A metadata cluster with its own user keeps that one."""
         if self.brokers is not None:
             self.brokers.cluster.set_sasl_credentials(username, password)
-        if self._local_logs is not None:
-            self._local_logs.ask_again()
+            # The old ones may fail after this, and make no later question rest.
+            self._local_logs = LocalLogs(self.brokers.cluster)
         self.locating.set_sasl_credentials(username, password)
 
     def observe(self, event: Event) -> None:

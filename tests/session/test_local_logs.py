@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,44 @@ def test_brokers_that_have_failed_are_not_asked_for_a_minute(tmp_path: Path, mon
         opened.set_sasl_credentials("me", "new")
         assert opened.local_starts([TWO]) == {}
         assert asked == [[ONE], [TWO]]
+
+
+class _Call:
+    """A question under way: `during` happens before it is answered, with nothing."""
+
+    def __init__(self, during: Callable[[], object]) -> None:
+        self._during = during
+
+    def result(self, timeout_s: float) -> broker_channel._Answer:
+        self._during()
+        return broker_channel._Answer({}, {})
+
+
+def refused() -> None:
+    raise ValueError("an error of kafka-python")
+
+
+@pytest.mark.parametrize("case", ["a failure during an answer", "credentials during a failure"])
+def test_questions_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    """An older question neither ends the rest that a later one began, nor delays the new credentials."""
+    asked: list[object] = []
+
+    def ask(_: object, partitions: object) -> _Call:
+        asked.append(partitions)
+        return _Call(during if len(asked) == 1 else refused)
+
+    def during() -> None:
+        if case == "a failure during an answer":
+            opened.local_starts([TWO])
+        else:
+            opened.set_sasl_credentials("me", "new")
+            refused()
+
+    monkeypatch.setattr(broker_channel._AdminConnection, "ask_starts", ask)
+    with session(tmp_path, []) as opened:
+        for partition in (ONE, TWO):
+            assert opened.local_starts([partition]) == {}
+    assert asked == [[ONE], [TWO]]
 
 
 def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
