@@ -106,6 +106,17 @@ def test_a_metadata_topic_of_other_brokers_is_reported_once() -> None:
         assert word in remark.text
 
 
+def test_a_metadata_topic_that_cannot_be_read_accuses_no_brokers() -> None:
+    apart = Apart(settings={"remote.storage.enable": "true"})
+    apart.metadata.may_read = False
+    apart.locator.partitions("data")
+    assert apart.remarks == []
+    apart.metadata.may_read = True
+    apart.locator.take_credentials(None)
+    apart.locator.partitions("data")
+    assert len(apart.remarks) == 1
+
+
 @pytest.mark.parametrize(
     ("cluster", "settings", "is_known"),
     [
