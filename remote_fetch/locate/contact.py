@@ -39,6 +39,8 @@ _SAYS_LITTLE = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})
 _STATE = re.compile(r" \(after \d+ms in state \w+(, \d+ identical error\(s\) suppressed)?\)")
 _ADVERTISED = re.compile(r"(?:\w+://)?(\S+:\d+)/\d+: ")
 """librdkafka's name of a broker whose address comes from a broker. One of `bootstrap.servers` ends with /bootstrap."""
+_GIVEN = re.compile(r"(?:\w+://)?([^\s,]+)")
+"""An address of `bootstrap.servers`, in which librdkafka allows a protocol, and spaces between addresses."""
 _SHOWN_CAUSES = 3
 
 
@@ -102,7 +104,7 @@ def _unavailable(given: str, heard: Mapping[str, int], timeout_s: float, *, is_r
     key, _, address = given.partition("=")
     options = " (-b, or --to of a target)" if key == SERVERS_KEY else ""
     hint = f"Check the address{options}, security.protocol with its credentials, and the network"
-    advertised = {found[1] for said in heard if (found := _ADVERTISED.match(said))} - set(address.split(","))
+    advertised = {found[1] for said in heard if (found := _ADVERTISED.match(said))} - set(_GIVEN.findall(address))
     if advertised:
         names = ", ".join(sorted(advertised)[:_SHOWN_CAUSES])
         hint = f"A broker there has answered, and sends clients to {names} (advertised.listeners). {hint}"

@@ -175,7 +175,9 @@ def test_refused_credentials_are_not_waited_for(monkeypatch: pytest.MonkeyPatch,
     [
         ("b:1/bootstrap", None),
         ("sasl_ssl://b:1/bootstrap", None),
-        ("b:1/7", None),
+        ("a:1/7", None),
+        ("sasl_ssl://b:1/8", None),
+        ("c:1/9", None),
         ("inside:9092/1", "inside:9092"),
         ("sasl_ssl://inside:9092/1", "inside:9092"),
         ("[fd00::1]:9092/12", "[fd00::1]:9092"),
@@ -188,7 +190,7 @@ def test_an_address_that_a_broker_has_told_is_named(
     """As of a broker in a container: `bootstrap.servers` is right, and the broker sends clients elsewhere."""
     ask = answering(monkeypatch, KafkaError._TIMED_OUT, (KafkaError._TRANSPORT, f"{name}: Connection refused"))
     with pytest.raises(BrokerUnavailable) as raised:
-        ask(**{"bootstrap.servers": "a:1,b:1", "socket.connection.setup.timeout.ms": 20})
+        ask(**{"bootstrap.servers": "a:1, sasl_ssl://b:1,c:1", "socket.connection.setup.timeout.ms": 20})
     assert raised.value.hint is not None
     assert ("advertised.listeners" in raised.value.hint) == (advertised is not None)
     assert (advertised or "Check the address") in raised.value.hint
