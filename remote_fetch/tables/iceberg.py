@@ -98,8 +98,7 @@ class IcebergTarget:
 
     def check(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
         """As `Table.check`."""
-        columns = self._table.schema()
-        existing = [(columns.find_column_name(one.source_id), str(one.transform)) for one in self._table.spec().fields]
+        existing = self._partitioned_by()
         wanted = [_partition_field(name, schema)[:2] for name in partition_by]
         if existing != wanted:
             raise ConfigError(
@@ -183,8 +182,11 @@ class IcebergTarget:
         told = {_PROGRESS + addition.reads.topic: addition.total.dump()}
         now = {_JOB: addition.job_id, _READS: addition.reads.dump()}
         metadata = table.metadata
+        # pyiceberg takes a file's partition from the bounds. Without them it is that of null, which queries pass over.
+        bounds = {_METRICS + name: "full" for name, _ in self._partitioned_by()}
+        properties = {**metadata.properties, **metrics, **bounds, _RETRIES: "0"}
         # Of this object only: the properties of the table stay what they are.
-        table.metadata = metadata.model_copy(update={"properties": {**metadata.properties, **metrics, _RETRIES: "0"}})
+        table.metadata = metadata.model_copy(update={"properties": properties})
         table.catalog = _Committing(self._catalog, self._lib)
         try:
             with table.transaction() as transaction:
@@ -217,6 +219,11 @@ class IcebergTarget:
     def close(self) -> None:
         """As `Table.close`. A SQL catalog has connections to its database."""
         self._catalog.close()
+
+    def _partitioned_by(self) -> list[tuple[str, str]]:
+        """The column and the transform of each partition field."""
+        columns = self._table.schema()
+        return [(columns.find_column_name(one.source_id), str(one.transform)) for one in self._table.spec().fields]
 
     def _paths(self) -> Iterator[str]:
         """The files of all snapshots."""

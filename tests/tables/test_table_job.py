@@ -650,3 +650,22 @@ def test_dates_beyond_the_calendar(tmp_path: Path, topic: Topic) -> None:
     inner: Any = opened(iceberg)
     assert inner._table.scan(row_filter="due is null").to_arrow().num_rows == done.tasks
     assert same(held(iceberg), topic.rows())
+
+
+@pytest.mark.parametrize("beyond", [True, False])
+def test_partitions_without_the_bounds_of_other_columns(tmp_path: Path, topic: Topic, beyond: bool) -> None:
+    """pyiceberg knows a file's partition by the bounds of its column. A query passes over files of another one."""
+
+    def dated(batch: pa.RecordBatch) -> pa.RecordBatch:
+        days = pa.array([2_932_897 if beyond else 0] * batch.num_rows, pa.int32())
+        return batch.append_column("due", days.cast(pa.date32()))
+
+    iceberg = target("iceberg", tmp_path / "lake")
+    for _ in range(2):
+        export(topic, iceberg, transform=dated, partition_by=["day"])
+        inner: Any = opened(iceberg)
+        found = inner._table.scan(row_filter="timestamp > '2000-01-01T00:00:00+00:00'", selected_fields=("offset",))
+        assert found.to_arrow().num_rows == topic.rows().num_rows
+        with inner._table.transaction() as change:
+            change.set_properties({"write.metadata.metrics.default": "none"})
+        topic.grow()
