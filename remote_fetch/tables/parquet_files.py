@@ -187,7 +187,14 @@ class ParquetFiles:
             return
         columns = [_values(batch, self._whole, name, self._is_hive) for name in self._partition_by]
         keys = pa.table(columns, names=[str(at) for at in range(len(columns))])
-        distinct = keys.group_by(keys.column_names).aggregate([]).to_pylist()
+        try:
+            distinct = keys.group_by(keys.column_names).aggregate([]).to_pylist()
+        except OverflowError:  # of Python's date
+            raise ConfigError(
+                f"partition_by={list(self._partition_by)}: a date outside of the years 1 to 9999 names no directory",
+                key="partition_by",
+                hint="Leave its column out of partition_by, or replace such dates in a transform",
+            ) from None
         for found in distinct:
             values = list(found.values())
             key = self._directories(values) if self._is_hive else tuple(values)

@@ -109,6 +109,17 @@ def test_a_time_that_no_calendar_has(tmp_path: Path, by: str, known: str, unit: 
     assert found == {f"{by}={known}": 1, f"{by}=__HIVE_DEFAULT_PARTITION__": 3}
 
 
+@each_of("days", [2_932_897, -719_163])
+def test_a_date_that_no_calendar_has(tmp_path: Path, days: int) -> None:
+    """The column is not in the files of its directories, so that null would lose the date."""
+    due = pa.array([0, days], pa.int32()).cast(pa.date32())
+    rows = pa.RecordBatch.from_arrays([pa.array([0, 1]), due], names=["offset", "due"])
+    files = ParquetFiles(rows.schema, Disk(tmp_path).create, "part", partition_by=["due"], compression="zstd")
+    with pytest.raises(ConfigError, match=r"partition_by=\['due'\]: a date outside of the years 1 to 9999 names"):
+        files.write(rows)
+    files.abandon()
+
+
 @each_of(("by", "known"), [("day", "%Y-%m-%d"), ("hour", "%Y-%m-%d-%H")])
 def test_a_year_has_four_digits(tmp_path: Path, by: str, known: str) -> None:
     times: Any = pa.array([-60_435_596_800, 0], pa.timestamp("s", "UTC"))
