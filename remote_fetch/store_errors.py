@@ -37,7 +37,7 @@ from remote_fetch.errors import (
     StorageUnavailable,
 )
 
-__all__ = ["RedirectError", "failure_of", "is_past_the_end"]
+__all__ = ["RedirectError", "answered_status", "failure_of", "is_past_the_end"]
 
 _LINKS = 64
 """How many errors inside an error are looked at."""
@@ -276,6 +276,11 @@ def failure_of(error: BaseException, object_name: str, *, has_codes: bool = Fals
                     found = found._replace(error=_SENT_NOTHING)
                 return found.error(found.text, object_name=object_name, hint=found.hint)
     return None
+
+
+def answered_status(error: BaseException) -> int | None:
+    """The HTTP status with which the store answered; None if the error tells none."""
+    return next((status for cause in _causes(error) if (status := _status_of(cause)) is not None), None)
 
 
 def is_past_the_end(error: BaseException) -> bool:

@@ -21,8 +21,9 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from remote_fetch.deadline import Deadline
-from remote_fetch.errors import RemoteFetchError, StorageTimeout
+from remote_fetch.errors import ConfigError, RemoteFetchError, StorageDenied, StorageTimeout
 from remote_fetch.session.filesystems import is_object_store, protocols_of
+from remote_fetch.store_errors import answered_status
 
 __all__ = [
     "MANIFEST",
@@ -41,6 +42,9 @@ MANIFEST = "_manifest.json"
 
 _COPY_TIMEOUT_S, _COPY_PAUSE_S = 600.0, 0.5
 """How long a store may take to finish one copy, and the pause between two looks at it."""
+_REFUSALS = frozenset({409, 412})
+"""The statuses of a store that has another file of the name, or is being given one."""
+_NOT_IMPLEMENTED = 501
 _PATTERN = re.compile("[*?[]")
 _LOCAL = frozenset({"file", "local"})
 
@@ -97,9 +101,15 @@ class ObjectStoreCommit:
         """As `CommitStrategy.put_new`. S3 has If-None-Match for that, GCS ifGenerationMatch. Azure knows both."""
         try:
             self._fs.pipe_file(name, content, mode="create")
-        except (OSError, RemoteFetchError):
-            if size_bytes_of(self._fs, name) is None:  # then it is no refusal: some servers do not know the condition
-                self.put(name, content)
+        except (OSError, RemoteFetchError) as error:
+            status = answered_status(error)
+            if isinstance(error, FileExistsError) or status in _REFUSALS or size_bytes_of(self._fs, name) is not None:
+                return
+            # Some servers and filesystems do not know the condition. After a failure that passes, a file without it
+            # could replace that of another process.
+            if not (isinstance(error, (ConfigError, StorageDenied)) or status == _NOT_IMPLEMENTED):
+                raise
+            self.put(name, content)
 
     def remove(self, name: str) -> None:
         """As `CommitStrategy.remove`. Many at once, unless fsspec takes the name for a pattern: others may fit it."""

@@ -12,8 +12,10 @@ from unittest.mock import Mock
 from uuid import uuid4
 
 import pytest
+from botocore.exceptions import ClientError
+from s3fs.errors import translate_boto_error
 
-from remote_fetch.errors import ConfigError, MissingExtra, StorageTimeout
+from remote_fetch.errors import ConfigError, MissingExtra, RetriableError, StorageTimeout
 from remote_fetch.tables.commit import MANIFEST, LocalCommit, MovingCommit, ObjectStoreCommit
 from remote_fetch.tables.job_records import Committed, StagedFile, TaskRecord
 from remote_fetch.tables.target import Target
@@ -194,20 +196,59 @@ def test_a_copy_that_never_ends_removes_nothing(flat: Target, monkeypatch: pytes
     assert seen(flat) == {"part-0.parquet": b"0a", "part-1.parquet": b"1c"}
 
 
-def test_a_store_that_does_not_know_the_condition_of_a_new_file(flat: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As some servers of S3 (501), or an older adlfs (TypeError)."""
-    pipe = flat._fs._inner.pipe_file
+def unconditional(target: Target, error: Exception) -> Callable[..., None]:
+    """The `pipe_file` of a target's store in which each write with a condition fails."""
+    pipe = target._fs._inner.pipe_file
 
     def pipe_file(name: str, content: bytes, **mode: str) -> None:
         if mode:
-            raise TypeError("unexpected keyword argument 'mode'")
+            raise error
         pipe(name, content)
 
-    monkeypatch.setattr(flat._fs._inner, "pipe_file", pipe_file)
+    return pipe_file
+
+
+def answer(status: int) -> OSError:
+    """As s3fs raises it."""
+    said: Any = {"Error": {"Code": str(status)}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return translate_boto_error(ClientError(said, "PutObject"))  # type: ignore[no-any-return]
+
+
+@each_of("error", [answer(501), answer(400), TypeError("unexpected keyword argument 'mode'")])
+def test_a_store_that_does_not_know_the_condition_of_a_new_file(
+    flat: Target, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """As some servers of S3, or an older adlfs (TypeError)."""
     committed = staged(flat)
-    for attempt in (committed, Committed("job", "orders", ())):
-        flat.decide(attempt)
-        assert flat.decided() == committed
+    with monkeypatch.context() as patched:
+        patched.setattr(flat._fs._inner, "pipe_file", unconditional(flat, error))
+        for attempt in (committed, Committed("job", "orders", ())):
+            flat.decide(attempt)
+            assert flat.decided() == committed
+    flat.clean_up()
+
+
+@each_of("error", [answer(500), answer(503), TimeoutError("read timed out")])
+def test_a_store_that_fails_while_a_file_is_made(
+    flat: Target, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Without the condition the file could replace what another driver has decided since."""
+    with monkeypatch.context() as patched:
+        patched.setattr(flat._fs._inner, "pipe_file", unconditional(flat, error))
+        with pytest.raises((RetriableError, TimeoutError)):
+            flat.decide(Committed("job", "orders", ()))
+    assert flat.decided() is None
+
+
+@each_of("error", [answer(409), answer(412), FileExistsError("orders")])
+def test_a_refused_file_is_not_written_without_the_condition(
+    flat: Target, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Also if the other driver has removed its own since."""
+    with monkeypatch.context() as patched:
+        patched.setattr(flat._fs._inner, "pipe_file", unconditional(flat, error))
+        flat.decide(Committed("job", "orders", ()))
+    assert flat.decided() is None
 
 
 @pytest.mark.parametrize("has_links", [True, False])
