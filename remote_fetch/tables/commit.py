@@ -118,7 +118,13 @@ class ObjectStoreCommit:
             return
         for found in self._fs.find(name):
             with suppress(FileNotFoundError):
-                self._fs.rm_file(found)
+                self._remove_file(found)
+
+    def _remove_file(self, name: str) -> None:
+        try:
+            self._fs.rm_file(name)
+        except NotImplementedError:  # adlfs before 2026.2 lacks it, and has an option of its own
+            self._fs.rm(name, expand_path=False)
 
     def publish(self, placements: Sequence[Placement], manifest: bytes, *, staging: str, target: str) -> None:
         """As `CommitStrategy.publish`. All copies are begun before the first one is waited for."""

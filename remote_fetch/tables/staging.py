@@ -106,7 +106,7 @@ class Staging:
     def forget(self, record: TaskRecord) -> None:
         """Count a task as not finished."""
         with suppress(FileNotFoundError):
-            self._fs.rm_file(self._record_path(record.task))
+            self._commit.remove(self._record_path(record.task))
 
     def attempt_path(self, attempt: str, path: str) -> str:
         """The full path of an attempt's file, in the filesystem."""

@@ -279,6 +279,26 @@ def test_a_name_that_fsspec_takes_for_a_pattern(flat: Target, name: str) -> None
     target._fs.rm_file(f"{target.path}/{MANIFEST}")
 
 
+def test_a_filesystem_that_cannot_remove_one_file(flat: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As adlfs before 2026.2: only its `rm` removes files, and one with an option takes a name as it is."""
+    remove, remove_file = flat._fs._inner.rm, flat._fs._inner.rm_file
+
+    def rm(name: str, *, expand_path: bool = True, **how: Any) -> None:
+        remove(name, **how) if expand_path else remove_file(name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(flat._fs._inner, "rm", rm)
+        patched.setattr(flat._fs, "rm_file", Mock(side_effect=NotImplementedError), raising=False)
+        for name in ("orders", "order?"):
+            target = Target(flat._arguments[0].replace("orders", name), "job")
+            target._fs, target._commit = flat._fs, ObjectStoreCommit(flat._fs)
+            committed = staged(target)
+            target.forget(committed.records[0])
+            assert set(target.records()) == {1}
+            target.clean_up()
+            assert not target._fs.exists(target.staging)
+
+
 def test_an_empty_directory_may_be_the_target(tmp_path: Path) -> None:
     target = Target(str(tmp_path), "job")
     assert target.is_free()
