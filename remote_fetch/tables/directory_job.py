@@ -41,7 +41,7 @@ def run_directory_job(target: Target, url: str, spec: JobSpec) -> TableReport:
 
 
 def _run_and_commit(target: Target, url: str, spec: JobSpec, began_s: float) -> TableReport:
-    """Run the tasks that have no record, and commit. Raises FileNotFoundError if another driver commits first."""
+    """Run the tasks that have no record, and commit. If another driver commits first, a file is not there any more."""
     fingerprint, job = saved_or_planned(target, spec, None)
     if fingerprint != spec.fingerprint:
         raise ConfigError(

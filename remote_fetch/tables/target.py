@@ -17,7 +17,7 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any
 
-from remote_fetch.errors import ConfigError, CorruptSegment, UnsupportedFormat
+from remote_fetch.errors import ConfigError, CorruptSegment, StorageUnavailable, UnsupportedFormat
 from remote_fetch.session.filesystems import is_object_store, open_filesystem
 from remote_fetch.tables.commit import MANIFEST, Placement, is_local
 from remote_fetch.tables.job_records import Committed
@@ -80,12 +80,22 @@ class Target(Staging):
         self._commit.put_new(posixpath.join(self.staging, MANIFEST), committed.dump().encode("utf-8"))
 
     def complete(self, committed: Committed) -> None:
-        """Put the files of the records in place, and then the manifest. If it fails anywhere, call it again."""
+        """Put the files of the records in place, and then the manifest. If it fails anywhere, call it again.
+
+        Raises StorageUnavailable if a file is gone: another driver may have ended the commit, or have begun the job
+        again just before it was decided.
+        """
         placements = [
             Placement(self.attempt_path(record.attempt, file.path), file.path, file.size_bytes)
             for record in committed.records
             for file in record.files
         ]
         manifest = committed.dump().encode("utf-8")
-        self._commit.publish(placements, manifest, staging=self.staging, target=self.path)
+        try:
+            self._commit.publish(placements, manifest, staging=self.staging, target=self.path)
+        except FileNotFoundError as error:
+            raise StorageUnavailable(
+                f"{self.staging} lacks a file of the commit that was begun",
+                hint=f"Run the same job again. If that fails too, remove {self.staging} and {self.path} first",
+            ) from error
         self.clean_up()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,25 @@ def test_one_begins_the_job_again_when_the_other_has_decided(tmp_path: Path, mon
         patch.setattr(Target, "decide", decided)
         with pytest.raises(StorageUnavailable, match=r"does not have the manifest .* The same call again goes on"):
             export(topic, where)
+    assert export(topic, where).rows == 20
+
+
+def test_one_begins_the_job_again_before_the_other_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of the decision are gone, and each run says what to remove."""
+    topic, where = Topic(tmp_path / "tier").grow(1), directory(tmp_path)
+    decide = Target.decide
+
+    def decided(target: Target, committed: Committed) -> None:
+        target.clean_up()
+        decide(target, committed)
+
+    monkeypatch.setattr(Target, "decide", decided)
+    for _ in range(2):
+        with pytest.raises(StorageUnavailable, match=r"lacks a file of the commit .* If that fails too, remove"):
+            export(topic, where)
+    [staged] = (path for path in tmp_path.iterdir() if path.name != "tier")
+    shutil.rmtree(staged)
+    monkeypatch.undo()
     assert export(topic, where).rows == 20
 
 
