@@ -33,6 +33,8 @@ __all__ = [
 
 CHECK_THE_URL = "Check remote.storage.url (--url): remote-fetch doctor finds the right one"
 """The hint if a store has nothing of what the brokers have tiered."""
+_BLANKS = " \t\n\v\f\r"
+"""The signs that kcat cuts off around a name and a value. A password may begin or end with a blank of Unicode."""
 
 
 class Once(argparse.Action):
@@ -141,7 +143,7 @@ def config_from(arguments: argparse.Namespace) -> dict[str, Any]:
     config: dict[str, Any] = {}
     if arguments.file is not None:
         try:
-            with open(arguments.file, encoding="utf-8-sig") as file:
+            with open(arguments.file, encoding="utf-8-sig", newline="\n") as file:
                 config.update(_pairs(file, lambda line: f"-F {arguments.file}, line {line}"))
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"-F {arguments.file}: {file_fault(error)}") from error
@@ -165,14 +167,14 @@ def pairs_from(words: Iterable[str], option: str) -> Mapping[str, str]:
 def _pairs(lines: Iterable[str], where: Callable[[int], str]) -> Mapping[str, str]:
     pairs = {}
     for number, line in enumerate(lines, 1):
-        text = line.strip()
+        text = line.strip(_BLANKS)
         if not text or text.startswith("#"):
             continue
         key, equals, value = text.partition("=")
-        if not equals or not key.strip():
+        if not equals or not key.strip(_BLANKS):
             # The line is not shown: it may be a secret that lost its key.
             raise ConfigError(f"{where(number)}: KEY=VALUE expected")
-        pairs[key.strip()] = value.strip()
+        pairs[key.strip(_BLANKS)] = value.strip(_BLANKS)
     return pairs
 
 

@@ -112,9 +112,9 @@ def test_help_is_the_first_paragraph() -> None:
 def test_signs_that_end_a_line_elsewhere_are_part_of_a_value(tmp_path: Path) -> None:
     """A file of kcat has lines that a line feed ends. A password may have the other signs."""
     file = tmp_path / "conf"
-    file.write_bytes("sasl.password=a\u0085b\u2028c\x0b\x1cd\r\nclient.id=e\rgroup.id=f".encode())
+    file.write_bytes("sasl.password= a\u0085b\u2028c\x0b\x1cd\u0085\xa0\x1c \t\r\nclient.id=e\rgroup.id=f".encode())
     assert config_from(parsed("-F", str(file))) == {
-        "sasl.password": "a\u0085b\u2028c\x0b\x1cd", "client.id": "e", "group.id": "f"
+        "sasl.password": "a\u0085b\u2028c\x0b\x1cd\u0085\xa0\x1c", "client.id": "e\rgroup.id=f"
     }  # fmt: skip
 
 
