@@ -87,7 +87,12 @@ _STORES = frozenset(
     }
 )
 _JAAS = re.compile(r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b(.*?);?\s*", re.DOTALL | re.IGNORECASE)
-_JAAS_OPTION = re.compile(r"""([\w.$-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
+_QUOTED = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
+_JAAS_COMMENT = re.compile(rf"""({_QUOTED})|(?<![^\s;"'])(?://[^\n]*|/\*.*?\*/)""", re.DOTALL)
+_JAAS_OPTION = re.compile(rf"""([\w.$-]+)\s*=\s*(?:({_QUOTED})|([^\s;"'][^\s;]*))""", re.DOTALL)
+_JAAS_ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.DOTALL)
+_CONTROLS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+"""Comments, quotes and escapes are read as Java's StreamTokenizer reads them: both kinds of quotes take C's escapes."""
 _JAAS_KEY = "kafka.sasl.jaas.config"
 _EXTENSION = "extension_"
 """Prefix of the options of an OAuthBearerLoginModule that are sent to the broker beside the token (KIP-342)."""
@@ -160,7 +165,7 @@ def _value(name: str, value: str) -> str:
 
 
 def _login(jaas: str) -> dict[str, str]:
-    parsed = _JAAS.fullmatch(jaas)
+    parsed = _JAAS.fullmatch(_JAAS_COMMENT.sub(lambda found: found[1] or " ", jaas))
     if parsed is None:
         raise _wrong()
     module = parsed[1].rpartition(".")[2]
@@ -173,8 +178,7 @@ def _login(jaas: str) -> dict[str, str]:
             hint="Give librdkafka's own sasl.* properties as kafka.sasl.*",
         )
     options = {
-        name: re.sub(r"\\(.)", r"\1", quoted) or single or bare
-        for name, quoted, single, bare in _JAAS_OPTION.findall(parsed[2])
+        name: bare or _JAAS_ESCAPE.sub(_escaped, quoted[1:-1]) for name, quoted, bare in _JAAS_OPTION.findall(parsed[2])
     }
     if _JAAS_OPTION.sub("", parsed[2]).strip():
         raise _wrong()
@@ -189,6 +193,11 @@ def _login(jaas: str) -> dict[str, str]:
             hint=f"Leave them out; of this module it has {', '.join(known)}",
         )
     return {**found, **more}
+
+
+def _escaped(found: re.Match[str]) -> str:
+    sign = found[1]
+    return chr(int(sign, 8)) if sign[0] in "01234567" else _CONTROLS.get(sign, sign)
 
 
 def _wrong() -> ConfigError:

@@ -150,6 +150,22 @@ def test_what_the_java_client_does_not_take_either(more: str) -> None:
         librdkafka_properties({"sasl.jaas.config": f"a.PlainLoginModule required username='me' {more};"})
 
 
+@pytest.mark.parametrize(
+    ("options", "user", "password"),
+    [
+        (r"""username='c\d' password="c\\d\ne";""", "cd", "c\\d\ne"),
+        (r"""username='it\'s' password="\1011\777b";""", "it's", "A1?7b"),
+        ("username='it' // the user's\n password=\"a // b\"; // =", "it", "a // b"),
+        ("/* a\n=b; */ username='it'/**/password='/* x */';", "it", "/* x */"),
+        ("username=it-1 password=p.w_$;", "it-1", "p.w_$"),
+    ],
+)
+def test_quotes_and_comments_as_the_java_client_reads_them(options: str, user: str, password: str) -> None:
+    """The texts are those that `JaasConfig` of kafka-clients 4.3.1 gives."""
+    found = librdkafka_properties({"sasl.jaas.config": f"// me\na.PlainLoginModule required {options}"})
+    assert found == {"sasl.username": user, "sasl.password": password}
+
+
 def test_oauth() -> None:
     module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
     jaas = f'{module} required clientId="c" clientSecret="s" scope="x";'
@@ -171,7 +187,7 @@ def test_oauth() -> None:
 
 def test_the_signs_of_librdkafkas_list_in_an_extension() -> None:
     """librdkafka 2.16 sent no extension at all with `x=a,b`, and `ab` for `a\\b`."""
-    jaas = r"a.OAuthBearerLoginModule required extension_x='a,b' extension_y='c\d';"
+    jaas = r"a.OAuthBearerLoginModule required extension_x='a,b' extension_y='c\\d';"
     assert librdkafka_properties({"sasl.jaas.config": jaas})["sasl.oauthbearer.extensions"] == r"x=a\,b,y=c\\d"
 
 
