@@ -35,6 +35,8 @@ _VALUES = {
 }
 """Values of the Java client for "as the system has it", and for "never"."""
 _RANGES = {
+    "auto.commit.interval.ms": (0, 86_400_000),
+    "connections.max.idle.ms": (0, 2_147_483_647),
     "fetch.max.bytes": (1_000_000, 2_147_483_135),
     "fetch.max.wait.ms": (0, 300_000),
     "fetch.min.bytes": (1, 100_000_000),
@@ -43,15 +45,23 @@ _RANGES = {
     "max.poll.interval.ms": (1, 86_400_000),
     "metadata.max.age.ms": (1, 86_400_000),
     "receive.buffer.bytes": (0, 100_000_000),
+    "reconnect.backoff.max.ms": (0, 3_600_000),
+    "reconnect.backoff.ms": (0, 3_600_000),
     "request.timeout.ms": (10, 300_000),
     "retry.backoff.max.ms": (1, 300_000),
     "retry.backoff.ms": (1, 300_000),
     "send.buffer.bytes": (0, 100_000_000),
+    "session.timeout.ms": (1, 3_600_000),
     "socket.connection.setup.timeout.ms": (1000, 2_147_483_647),
 }
 """The least and the greatest value that librdkafka (2.16) takes. The Java client takes others too, such as
 `Integer.MAX_VALUE` for "no limit". The least of `fetch.max.bytes` is the default of `message.max.bytes`. None of these
 values changes which records are read, so the nearest one serves."""
+_ORDERED = (
+    ("session.timeout.ms", 45_000, "max.poll.interval.ms", 300_000),
+    ("reconnect.backoff.ms", 100, "reconnect.backoff.max.ms", 10_000),
+)
+"""Two times with their defaults. librdkafka refuses the second one below the first one. The Java client takes both."""
 _JAVA_ONLY = frozenset(
     {
         "default.api.timeout.ms",
@@ -153,7 +163,7 @@ def librdkafka_properties(java: Mapping[str, str]) -> dict[str, str]:
             properties[name] = value.strip() or "none"
         elif name not in _STORES:
             properties[_RENAMED.get(name, name)] = _value(name, value)
-    return {**_trust_store(java), **_key_store(java), **properties}
+    return {**_trust_store(java), **_key_store(java), **properties, **_raised(properties)}
 
 
 def _value(name: str, value: str) -> str:
@@ -162,6 +172,15 @@ def _value(name: str, value: str) -> str:
         least, greatest = _RANGES[name]
         return str(min(max(int(text), least), greatest))
     return _VALUES.get((name, text), value)
+
+
+def _raised(properties: Mapping[str, str]) -> dict[str, str]:
+    raised = {}
+    for lesser, its_default, greater, default in _ORDERED:
+        least, given = properties.get(lesser, str(its_default)), properties.get(greater, str(default))
+        if least.isdecimal() and given.isdecimal() and int(given) < int(least):
+            raised[greater] = least
+    return raised
 
 
 def _login(jaas: str) -> dict[str, str]:

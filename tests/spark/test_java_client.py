@@ -63,12 +63,17 @@ def test_values_outside_of_librdkafka_s_range() -> None:
     """Spark's own source reads with each of them."""
     no_limit = str(2**31 - 1)
     greatest = {
+        "auto.commit.interval.ms": "86400000",
+        "connections.max.idle.ms": no_limit,
         "fetch.max.bytes": "2147483135",
         "fetch.min.bytes": "100000000",
         "heartbeat.interval.ms": "3600000",
         "max.partition.fetch.bytes": "1000000000",
         "max.poll.interval.ms": "86400000",
         "metadata.max.age.ms": "86400000",
+        "reconnect.backoff.max.ms": "3600000",
+        "reconnect.backoff.ms": "3600000",
+        "session.timeout.ms": "3600000",
         "socket.receive.buffer.bytes": "100000000",
         "socket.send.buffer.bytes": "100000000",
         "retry.backoff.max.ms": "300000",
@@ -90,6 +95,29 @@ def test_values_outside_of_librdkafka_s_range() -> None:
     check_properties(least)
     unchanged = {"fetch.max.bytes": "52428800", "max.partition.fetch.bytes": "1048576", "retry.backoff.ms": "soon"}
     assert librdkafka_properties(unchanged) == unchanged
+
+
+@pytest.mark.parametrize(
+    ("given", "raised"),
+    [
+        ({"max.poll.interval.ms": "1"}, {"max.poll.interval.ms": "45000"}),
+        ({"session.timeout.ms": "600000"}, {"max.poll.interval.ms": "600000"}),
+        ({"session.timeout.ms": "6000", "max.poll.interval.ms": "7000"}, {}),
+        ({"reconnect.backoff.max.ms": "10"}, {"reconnect.backoff.max.ms": "100"}),
+        ({"reconnect.backoff.ms": "20000"}, {"reconnect.backoff.max.ms": "20000"}),
+        ({"reconnect.backoff.ms": "20000", "reconnect.backoff.max.ms": "10"}, {"reconnect.backoff.max.ms": "20000"}),
+    ],
+)
+def test_times_that_librdkafka_compares(given: dict[str, str], raised: dict[str, str]) -> None:
+    """The Java client takes each of them."""
+    found = librdkafka_properties(given)
+    assert found == {**given, **raised}
+    check_properties(found)
+
+
+def test_a_time_that_is_no_number_is_left_to_librdkafka() -> None:
+    given = {"session.timeout.ms": "soon", "reconnect.backoff.max.ms": "soon"}
+    assert librdkafka_properties(given) == given
 
 
 @pytest.mark.parametrize("module", ["plain.PlainLoginModule", "scram.ScramLoginModule"])
