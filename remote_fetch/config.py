@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from remote_fetch.config_client import check_servers, check_utf8, of_librdkafka, with_own
+from remote_fetch.config_client import check_client, check_utf8, of_librdkafka, with_own
 from remote_fetch.config_key import Key, Type
 from remote_fetch.config_typed import REGISTRY_DOC, TYPED_KEYS
 from remote_fetch.errors import ConfigError
@@ -344,8 +344,8 @@ class Config:
         families[_CLIENT_PREFIX] = of_librdkafka(families[_CLIENT_PREFIX])
         options, layout, locator, registry = (MappingProxyType(families[prefix]) for prefix in PREFIX_KEYS)
         theirs = MappingProxyType(librdkafka)
-        check_servers(theirs)
-        check_servers(locator, _CLIENT_PREFIX)
+        check_client(theirs)
+        check_client(locator, _CLIENT_PREFIX)
         known = MappingProxyType(values)
         return cls(known, frozenset(given), options, layout, locator, registry, theirs, Settings.of(values))
 

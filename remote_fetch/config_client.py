@@ -13,9 +13,9 @@ from typing import Any
 
 from remote_fetch.errors import ConfigError
 
-__all__ = ["OTHER_NAMES", "check_servers", "check_utf8", "mechanism_of", "of_librdkafka", "with_own", "word_of"]
+__all__ = ["OTHER_NAMES", "check_client", "check_utf8", "mechanism_of", "of_librdkafka", "with_own", "word_of"]
 
-_BROKERS, _TOPIC_DEFAULTS = "bootstrap.servers", "default.topic.config"
+_BROKERS, _GROUP, _TOPIC_DEFAULTS = "bootstrap.servers", "group.id", "default.topic.config"
 OTHER_NAMES = {"metadata.broker.list": _BROKERS}
 """Other names that librdkafka has for a key that this package looks at."""
 _MECHANISMS = ("sasl.mechanism", "sasl.mechanisms")
@@ -53,11 +53,16 @@ def with_own(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any
     return {name: value for name, value in both.items() if name in own or not name.startswith(_FOR_TOKENS)}
 
 
-def check_servers(properties: Mapping[str, Any], prefix: str = "") -> None:
-    """Raise ConfigError for brokers that are named, but by no address. librdkafka would wait for one."""
+def check_client(properties: Mapping[str, Any], prefix: str = "") -> None:
+    """Raise ConfigError for brokers that are named, but by no address, and for an empty group.
+
+    librdkafka would wait for an address. For an empty group confluent_kafka ends the process, by an assertion.
+    """
     named = str(properties.get(_BROKERS, "?"))
     if not named.replace(",", "").strip():
         raise ConfigError(f"{prefix}{_BROKERS} names no address: give HOST:PORT", key=prefix + _BROKERS)
+    if properties.get(_GROUP, "?") in ("", None):
+        raise ConfigError(f"{prefix}{_GROUP} is empty", key=prefix + _GROUP)
 
 
 def mechanism_of(properties: Mapping[str, Any]) -> Any:

@@ -298,6 +298,21 @@ def test_brokers_without_an_address(value: str) -> None:
     assert "bootstrap.servers" not in Config.parse({"bootstrap.servers": None}).librdkafka
 
 
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        ({"group.id": ""}, "group.id"),
+        ({"group.id": None}, "group.id"),
+        ({"default.topic.config": {"group.id": ""}}, "group.id"),
+        ({"remote.locator.group.id": ""}, "remote.locator.group.id"),
+    ],
+)
+def test_an_empty_group(config: dict[str, Any], key: str) -> None:
+    """confluent_kafka's consumer would end the process."""
+    with pytest.raises(ConfigError, match=rf"^{re.escape(key)} is empty$"):
+        Config.parse(config)
+
+
 def test_the_parts_cannot_be_changed() -> None:
     config = Config.parse({f"{OPTIONS}a": "b", "group.id": "g"})
     for part in (config.values, config.options, config.layout, config.librdkafka, KEYS, PREFIX_KEYS):

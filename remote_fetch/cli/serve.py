@@ -16,7 +16,7 @@ from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any
 
 from remote_fetch.cli.options import about, add_common_options, config_from, pairs_from
-from remote_fetch.config_client import mechanism_of, of_librdkafka, with_own
+from remote_fetch.config_client import check_client, mechanism_of, of_librdkafka, with_own
 from remote_fetch.errors import ConfigError, MissingExtra
 from remote_fetch.session.session import Session
 
@@ -109,6 +109,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 "the service needs brokers, which say who may read what", key="bootstrap.servers", hint="Set -b"
             )
         of_clients = of_librdkafka(pairs_from(arguments.client_properties, "--client-property"))
+        check_client(of_clients)
         properties = with_own(session.config.librdkafka, of_clients)
         settings = _settings(arguments, properties)
         server.check_exposure(settings, insecure=arguments.insecure)

@@ -38,11 +38,8 @@ def check_properties(properties: Mapping[str, Any], own: Mapping[str, Any] = Map
 
 
 def _check(properties: Mapping[str, Any], what: str) -> None:
-    """An empty group is refused first: confluent_kafka ends the process for it, by an assertion."""
     if not properties:
         return
-    if properties.get("group.id") == "":
-        raise ConfigError(f"librdkafka refuses {what}: group.id is empty", key="group.id")
     _check_token_source(properties)
     from confluent_kafka import KafkaException  # noqa: PLC0415 - only if there is something to check
 
