@@ -65,9 +65,13 @@ class DeepAudit:
             self._next, self._transactions = following, OpenTransactions(dict.fromkeys(known, -1), following[1])
             return
         is_sound = True
-        for finding in self._read(segment):
-            is_sound = False
-            yield finding
+        try:
+            for finding in self._read(segment):
+                is_sound = False
+                yield finding
+        except RemoteFetchError as error:  # the store fails, and so does the audit
+            place = {"topic": following[0].topic, "partition": following[0].partition}
+            raise error.at(**place, object_name=segment.object_stem) from error.__cause__
         if is_sound and journal is not None:
             journal.note(segment, () if self._transactions is None else self._transactions.first_offsets)
 
@@ -97,9 +101,6 @@ class DeepAudit:
         except _FAULTS as error:
             yield Finding.about(segment, FindingKind.CORRUPT, str(error))
             return
-        except RemoteFetchError as error:  # the store fails, and so does the audit
-            place = {"topic": partition.topic, "partition": partition.partition}
-            raise error.at(**place, object_name=segment.object_stem) from error.__cause__
         self._next, self._transactions = (partition, end + 1), check.transactions
         for kind, text in _judged(check, facts, segment, transactions, epochs):
             yield Finding.about(segment, kind, text)

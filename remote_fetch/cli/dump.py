@@ -222,12 +222,21 @@ def _dump_named(arguments: argparse.Namespace, lines: Lines) -> bool:
         for segment in _segments(session, arguments.topic, arguments.partition, arguments.offsets):
             for kind in arguments.kinds or OBJECT_KINDS:
                 file = f"{segment.object_stem}{_OWN_SUFFIXES[kind]}"
-                if kind == _LOG:
-                    is_sound &= _dump_segment(session, log_dump, file, segment)
-                elif (data := index_bytes(session.storage, segment, IndexType(kind))) is not None:
-                    lines.begin(file)
-                    is_sound &= dump_file(lines, file, IndexType(kind), segment.start_offset, data)
+                try:
+                    is_sound &= _dump_file(session, log_dump, kind, file, segment)
+                except RemoteFetchError as error:
+                    raise error.at(object_name=file) from error.__cause__
     return is_sound
+
+
+def _dump_file(session: Session, log_dump: LogDump, kind: str, file: str, segment: RemoteLogSegmentMetadata) -> bool:
+    if kind == _LOG:
+        return _dump_segment(session, log_dump, file, segment)
+    data = index_bytes(session.storage, segment, IndexType(kind))
+    if data is None:
+        return True
+    log_dump.lines.begin(file)
+    return dump_file(log_dump.lines, file, IndexType(kind), segment.start_offset, data)
 
 
 def _dump_segment(session: Session, log_dump: LogDump, file: str, segment: RemoteLogSegmentMetadata) -> bool:
@@ -240,10 +249,7 @@ def _dump_segment(session: Session, log_dump: LogDump, file: str, segment: Remot
             yield data
 
     log_dump.lines.begin(file)
-    try:
-        is_sound = log_dump.dump(file, segment.start_offset, counted())
-    except RemoteFetchError as error:
-        raise error.at(object_name=file) from error.__cause__
+    is_sound = log_dump.dump(file, segment.start_offset, counted())
     known_bytes = segment.known_size_bytes
     if is_sound and known_bytes is not None and size_bytes < known_bytes:
         say(file, CorruptSegment(f"it ends before byte {known_bytes} that its metadata names", position=size_bytes))

@@ -86,11 +86,14 @@ def test_a_transaction_that_begins_in_the_segment_before(tmp_path: Path, offset:
     assert text.endswith(f"begins at offset {FIRST}, and not at {offset}")
 
 
-def test_a_store_that_fails_is_told_with_the_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("reads", ["segment_bytes", "read_parsed"])
+def test_a_store_that_fails_is_told_with_the_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: str
+) -> None:
     def stalls(*_: object, **__: object) -> None:
         raise StorageTimeout("no answer from the store")
 
-    monkeypatch.setattr(audit_deep, "segment_bytes", stalls)
+    monkeypatch.setattr(audit_deep, reads, stalls)
     written = Written(tmp_path)
     stem = written.segments[0].object_stem
     with pytest.raises(StorageTimeout, match=rf"no answer from the store \[orders-0, object {stem}\]"):

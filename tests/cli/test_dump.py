@@ -334,12 +334,15 @@ def test_a_url_of_any_filesystem(run: Run) -> None:
     assert "payload: v" in outcome.lines[-1]
 
 
-def test_a_store_that_fails_is_told_with_the_segment(run: Run, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stalls(*_: object, **__: object) -> Iterator[memoryview]:
+@pytest.mark.parametrize("kind", ["log", "index"])
+def test_a_store_that_fails_is_told_with_the_segment(
+    run: Run, bucket: str, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    def stalls(*_: object, **__: object) -> None:
         raise StorageTimeout("no answer from the store")
-        yield
 
-    monkeypatch.setattr(dump, "segment_bytes", stalls)
-    outcome = run("dump", "--url", bucket, "-t", "shop", "-p", "0", "-o", "4")
+    monkeypatch.setattr(dump, "segment_bytes" if kind == "log" else "index_bytes", stalls)
+    words = () if kind == "log" else ("--kind", "offset")
+    outcome = run("dump", "--url", bucket, "-t", "shop", "-p", "0", "-o", "4", *words)
     assert outcome.code == 1
-    assert re.search(r"no answer from the store \[object 0{19}3-\S+\.log\]", outcome.stderr)
+    assert re.search(rf"no answer from the store \[object 0{{19}}3-\S+\.{kind}\]", outcome.stderr)
