@@ -48,7 +48,7 @@ def draw_chart(where: str, chart: Chart, title: str) -> None:
                 file.flush()
             except OSError:
                 if os.path.isfile(where):
-                    os.unlink(where)  # a part of a picture is none
+                    os.unlink(os.path.realpath(where))  # a part of a picture is none; a link to it stays
                 raise
     except OSError as error:
         raise ConfigError(f"--chart {where}: {file_fault(error)}", key="--chart") from None

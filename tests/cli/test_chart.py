@@ -92,6 +92,9 @@ def test_no_part_of_a_picture_is_left(run: Run, bucket: str, tmp_path: Path, mon
     assert (outcome.code, outcome.stdout) == (1, b"")
     assert f"--chart {tmp_path / 'a.svg'}: No space left on device" in outcome.stderr
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "link.svg").symlink_to(tmp_path / "a.svg")
+    assert run("ls", "--url", bucket, "--chart", str(tmp_path / "link.svg")).code == 1
+    assert list(tmp_path.iterdir()) == [tmp_path / "link.svg"]
 
 
 @pytest.mark.parametrize("command", ["ls", "plan"])
