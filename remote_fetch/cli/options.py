@@ -144,10 +144,10 @@ def config_from(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.file is not None:
         try:
             with open(arguments.file, encoding="utf-8-sig", newline="\n") as file:
-                config.update(_pairs(file, lambda line: f"-F {arguments.file}, line {line}"))
+                _add_pairs(config, file, lambda line: f"-F {arguments.file}, line {line}")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"-F {arguments.file}: {file_fault(error)}") from error
-    config.update(_pairs(arguments.properties, lambda number: f"-X, number {number}"))
+    _add_pairs(config, arguments.properties, lambda number: f"-X, number {number}")
     config = of_librdkafka(config)  # before the options, which win over any name of a key
     own = {"remote.storage.url": arguments.url, "remote.storage.layout": arguments.layout}
     own["remote.storage.broker.properties"] = arguments.broker_properties
@@ -158,14 +158,14 @@ def config_from(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def pairs_from(words: Iterable[str], option: str) -> Mapping[str, str]:
     """The KEY=VALUE pairs of an option that may be repeated. Raises ConfigError, which shows no value."""
-    pairs = _pairs(words, lambda number: f"{option}, number {number}")
+    pairs: dict[str, str] = {}
+    _add_pairs(pairs, words, lambda number: f"{option}, number {number}")
     for name, value in pairs.items():
         check_utf8(name, value)
     return pairs
 
 
-def _pairs(lines: Iterable[str], where: Callable[[int], str]) -> Mapping[str, str]:
-    pairs = {}
+def _add_pairs(pairs: dict[str, Any], lines: Iterable[str], where: Callable[[int], str]) -> None:
     for number, line in enumerate(lines, 1):
         text = line.strip(_BLANKS)
         if not text or text.startswith("#"):
@@ -174,8 +174,9 @@ def _pairs(lines: Iterable[str], where: Callable[[int], str]) -> Mapping[str, st
         if not equals or not key.strip(_BLANKS):
             # The line is not shown: it may be a secret that lost its key.
             raise ConfigError(f"{where(number)}: KEY=VALUE expected")
-        pairs[key.strip(_BLANKS)] = value.strip(_BLANKS)
-    return pairs
+        name = key.strip(_BLANKS)
+        pairs.pop(name, None)  # a key may have two names: the one that was given last has to be the last one
+        pairs[name] = value.strip(_BLANKS)
 
 
 def partitions_from(arguments: argparse.Namespace) -> list[int] | None:

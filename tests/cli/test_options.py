@@ -118,6 +118,16 @@ def test_signs_that_end_a_line_elsewhere_are_part_of_a_value(tmp_path: Path) -> 
     }  # fmt: skip
 
 
+def test_the_name_of_a_key_that_was_given_last_counts(tmp_path: Path) -> None:
+    """Of the other name too, as in kcat. librdkafka takes the last one of two names."""
+    file = tmp_path / "conf"
+    file.write_text("bootstrap.servers=a\nmetadata.broker.list=b\nsasl.mechanism=PLAIN\nsasl.mechanisms=PLAIN\n")
+    given = parsed("-F", str(file), "-X", "bootstrap.servers=c", "-X", "sasl.mechanism=GSSAPI")
+    assert list(config_from(given).items()) == [
+        ("bootstrap.servers", "c"), ("sasl.mechanisms", "PLAIN"), ("sasl.mechanism", "GSSAPI")
+    ]  # fmt: skip
+
+
 def test_a_file_without_a_name() -> None:
     with pytest.raises(ConfigError, match="-F : No such file or directory"):
         config_from(parsed("-F", ""))
