@@ -13,7 +13,16 @@ from typing import Any
 
 from remote_fetch.errors import ConfigError
 
-__all__ = ["OTHER_NAMES", "check_client", "check_utf8", "mechanism_of", "of_librdkafka", "with_own", "word_of"]
+__all__ = [
+    "OTHER_NAMES",
+    "check_client",
+    "check_utf8",
+    "mechanism_of",
+    "of_librdkafka",
+    "takes_tokens",
+    "with_own",
+    "word_of",
+]
 
 _BROKERS, _GROUP, _TOPIC_DEFAULTS = "bootstrap.servers", "group.id", "default.topic.config"
 OTHER_NAMES = {"metadata.broker.list": _BROKERS}
@@ -47,8 +56,7 @@ def with_own(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any
     # A mechanism of its own wins over both names of the shared one.
     others = _MECHANISMS if mechanism_of(own) is not None else ()
     both = {**{name: value for name, value in shared.items() if name not in others}, **own}
-    is_sasl = word_of(both, "security.protocol", "").startswith("sasl")
-    if is_sasl and str(mechanism_of(both)).strip().upper() == "OAUTHBEARER":
+    if takes_tokens(both):
         return both
     return {name: value for name, value in both.items() if name in own or not name.startswith(_FOR_TOKENS)}
 
@@ -68,6 +76,12 @@ def check_client(properties: Mapping[str, Any], prefix: str = "") -> None:
 def mechanism_of(properties: Mapping[str, Any]) -> Any:
     """The SASL mechanism, None if there is none. Of its two names the last one counts, as in librdkafka."""
     return [None, *(value for name, value in properties.items() if name in _MECHANISMS)][-1]
+
+
+def takes_tokens(properties: Mapping[str, Any]) -> bool:
+    """Whether a client authenticates with a token, by OAUTHBEARER."""
+    is_sasl = word_of(properties, "security.protocol", "").startswith("sasl")
+    return is_sasl and str(mechanism_of(properties)).strip().upper() == "OAUTHBEARER"
 
 
 def word_of(properties: Mapping[str, Any], name: str, default: str) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from remote_fetch.config_client import mechanism_of, with_own, word_of
+from remote_fetch.config_client import takes_tokens, with_own, word_of
 from remote_fetch.errors import ConfigError
 
 __all__ = ["check_properties"]
@@ -60,8 +60,7 @@ def _check(properties: Mapping[str, Any], what: str) -> None:
 
 def _check_token_source(properties: Mapping[str, Any]) -> None:
     """Raise ConfigError if a client would wait for a token that nothing gives. librdkafka does not report that."""
-    is_sasl = word_of(properties, "security.protocol", "").startswith("sasl")
-    if not is_sasl or str(mechanism_of(properties)).strip().upper() != "OAUTHBEARER":
+    if not takes_tokens(properties):
         return
     is_given = (
         callable(properties.get("oauth_cb")),
