@@ -30,6 +30,7 @@ from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.restore.job import Restore, Restored, RestoreRequest, old_records
 from remote_fetch.restore.target import Target, consumer_properties_of
 from remote_fetch.restore.verify import Compared, Unlike, compare, log_start_of, new_records
+from remote_fetch.session.librdkafka import check_properties
 from remote_fetch.session.price_table import open_prices
 from remote_fetch.session.session import Session
 
@@ -62,6 +63,7 @@ def target_from(arguments: argparse.Namespace, brokers: str | None, topic: str) 
     if "bootstrap.servers" not in properties:
         raise ConfigError("name the brokers of the target: --to HOST:PORT", key="--to")
     check_client(properties)
+    check_properties(consumer_properties_of(properties))
     return Target(properties, topic)
 
 

@@ -209,12 +209,16 @@ def test_records_of_others_that_the_comparison_finds(
     assert ("partition 0 of the target has records that are not of this restore" in again.stderr) == gives_up
 
 
+_TOKENS = ("--to-property", "security.protocol=SASL_SSL", "--to-property", "sasl.mechanism=OAUTHBEARER")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("restore", "-t", "orders", "--url", "/x"), "--to HOST:PORT"),
         (("restore", "-t", "orders", "--url", "/x", "--to", ""), "bootstrap.servers names no address"),
         (("restore", "-t", "orders", "--url", "/x", "--to", "h:1", "--to-property", "x"), "--to-property, number 1"),
+        (("restore", "-t", "orders", "--url", "/x", "--to", "h:1", *_TOKENS), "OAUTHBEARER: nothing gives tokens"),
         (("replay", "-t", "orders", "--url", "/x", "--to", "h:1"), "--to-topic TOPIC"),
         (
             ("replay", "-t", "o", "--url", "/x", "--to", "h:1", "--to-topic", "t", "--max-records-per-second", "0"),
