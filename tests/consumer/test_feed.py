@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -36,6 +35,7 @@ from remote_fetch.session.decode_pool import DecodePool
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
+from tests.eventually import eventually
 from tests.scan.bucket import Bucket
 
 PARTITION = TopicIdPartition(Uuid(b"i" * 16), "t", 3)
@@ -84,18 +84,21 @@ def test_the_partitions_of_a_topic_are_asked_for_once() -> None:
 def test_workers_that_wait_for_the_same_topic_share_its_error(error: Exception) -> None:
     """Else the last of many workers would wait many times as long. A later question is asked."""
     asked: list[str] = []
-    waiting = threading.Barrier(4)
+    looks: list[None] = []
+
+    def clock() -> float:
+        looks.append(None)
+        return float(len(looks))
 
     def partitions(topic: str) -> tuple[TopicIdPartition, ...]:
         asked.append(topic)
-        time.sleep(0.2)  # until the others wait
+        assert eventually(lambda: len(looks) >= 4)  # all four have looked at the clock, which is before they wait
         raise error
 
-    session = SimpleNamespace(locator=SimpleNamespace(partitions=partitions))
-    context = FeedContext(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20)  # type: ignore[arg-type]
+    session: Any = SimpleNamespace(locator=SimpleNamespace(partitions=partitions))
+    context = FeedContext(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20, clock=clock)
 
     def ask(_: int) -> str:
-        waiting.wait(10)
         with pytest.raises(type(error)) as raised:
             context.partition("t", 3)
         return str(raised.value)
