@@ -37,5 +37,5 @@ class Lookups:
         for topic, number in topics.items():
             if self._closing.is_set():
                 return
-            with suppress(Exception):
+            with suppress(BaseException):  # a fetcher may have a bug, and a panic in Rust is no Exception
                 self._look_up(topic, number)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from remote_fetch.consumer.lookups import Lookups
 from remote_fetch.errors import UnknownTopic
 from tests.eventually import eventually
@@ -13,9 +15,10 @@ _TIMEOUT_S = 10
 
 
 class Topics:
-    """Notes the lookups. They are answered once `may_answer` is set, one of the topic `gone` by an error."""
+    """Notes the lookups. They are answered once `may_answer` is set, that of the topic `gone` by `error`."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: BaseException | None = None) -> None:
+        self._error = error or UnknownTopic("the cluster has no topic 'gone'", topic="gone")
         self.asked: list[tuple[str, int]] = []
         self.is_asked, self.may_answer = threading.Event(), threading.Event()
 
@@ -24,11 +27,16 @@ class Topics:
         self.is_asked.set()
         assert self.may_answer.wait(_TIMEOUT_S)
         if topic == "gone":
-            raise UnknownTopic("the cluster has no topic 'gone'", topic=topic)
+            raise self._error
 
 
-def test_a_request_does_not_wait_and_goes_on_after_an_error() -> None:
-    topics = Topics()
+class Panic(BaseException):
+    """As pyo3 raises it for a panic of Rust."""
+
+
+@pytest.mark.parametrize("error", [None, Panic("a bug")])
+def test_a_request_does_not_wait_and_goes_on_after_an_error(error: BaseException | None) -> None:
+    topics = Topics(error)
     Lookups(topics).request({"gone": 1, "t": 3})
     assert topics.is_asked.wait(_TIMEOUT_S)
     assert topics.asked == [("gone", 1)]
