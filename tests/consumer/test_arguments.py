@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,8 @@ def test_a_synchronous_commit_waits_for_the_running_questions(
 def test_a_timeout(parent: Any, remote: Any, timeout: Any) -> None:
     answers = [_answer(consumer.poll, timeout) for consumer in (parent, remote)]
     assert answers == 2 * [_answer(lambda given: None if seconds(given) >= 0 else given, timeout)]
+    answers = [_answer(partial(consumer.consume, 1), timeout) for consumer in (parent, remote)]
+    assert answers == 2 * [_answer(lambda given: [] if seconds(given) >= 0 else given, timeout)]
 
 
 def _answer(call: Any, timeout: Any) -> tuple[object, ...]:
