@@ -46,7 +46,7 @@ def encoded(node: Node, column: Column) -> list[bytes]:
 
 def _union(node: Union, column: Column) -> list[bytes]:
     null_at = len(node.branches) if node.null_at is None else node.null_at
-    members = [column] if len(node.branches) == 1 else column.flatten()
+    members = [column] * len(node.branches) if len(node.branches) < 2 else column.flatten()
     rows = [_long(null_at)] * len(column)
     for number, (branch, member) in enumerate(zip(node.branches, members, strict=True)):
         places = pc.indices_nonzero(member.is_valid())

@@ -7,6 +7,7 @@
     record                                        struct
     array, map                                    list, map<string, ...>
     [null, T], [T]                                T
+    [null]                                        null
     another union                                 struct<member0, member1, ...>, one member for each branch but null
     date, time-*, timestamp-*, local-timestamp-*  date32, time32/64, timestamp with UTC, timestamp
     decimal (precision up to 38, up to 76)        decimal128, decimal256
@@ -173,7 +174,10 @@ class Map(Node):
 
 @dataclass(frozen=True)
 class Union(Node):
-    """A union, without its branch null. `branches` may be one: [null, T] and [T]. `null_at` is the place of null."""
+    """A union, without its branch null. `null_at` is the place of null.
+
+    `branches` may be one, [null, T] and [T], and none: [null], of which a value is the number of the branch.
+    """
 
     branches: tuple[Node, ...]
     null_at: int | None
@@ -195,8 +199,8 @@ class Union(Node):
 
     @staticmethod
     def _type(types: list[DataType]) -> DataType:
-        if len(types) == 1:
-            return types[0]
+        if len(types) < 2:
+            return types[0] if types else pa.null()
         return pa.struct([pa.field(f"member{number}", kind) for number, kind in enumerate(types)])
 
 
@@ -299,8 +303,6 @@ def _union(schema: list[Any], names: _Names, inside: tuple[str, ...]) -> Node:
         raise ConfigError("the Avro schema has a union that is a branch of a union")
     nodes = [_node(branch, names, inside) for branch in schema]
     branches = tuple(node for node in nodes if not _is_null(node))
-    if not branches:
-        return Scalar("null", pa.null())
     return Union(branches, next((number for number, node in enumerate(nodes) if _is_null(node)), None))
 
 

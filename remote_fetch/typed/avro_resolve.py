@@ -185,7 +185,7 @@ def _union(writer: Node, reader: Node, recode: Recoder) -> Resolver:
     null_fits = takes_null and isinstance(writer, Union) and writer.has_null
     if branches and all(target is None for target in targets) and not null_fits:
         raise Undecodable(f"the writer's {_called(writer)} does not fit the reader's {_called(reader)}")
-    members = len(reader.branches) if isinstance(reader, Union) else 1
+    members = max(len(branches_of(reader)), 1)
 
     def resolve(array: Column, hidden: Column | None) -> Column:
         nulls = array.is_null()

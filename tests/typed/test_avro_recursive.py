@@ -74,6 +74,17 @@ FLAG = {"type": "fixed", "name": "F", "size": 2}
         (FLAG, ["null", FLAG], b"ab\2cd\0", b"\2cd\0"),
         ({"type": "map", "values": "int"}, {"type": "map", "values": "long"}, b"\0\2\2\2k\2\0\0", b"\2\2k\2\0\0"),
         ({"type": "array", "items": "string"}, {"type": "array", "items": "bytes"}, b"\0\2\2\2k\0\0", b"\2\2k\0\0"),
+        # A union of null alone has the number of its branch.
+        (["null"], ["null"], b"\0\2\0\0", b"\0\0"),
+        (["null"], ["int", "null"], b"\0\2\0\0", b"\2\0"),
+        (["null", "int"], ["null"], b"\0\2\0\0", b"\0\0"),
+        ("null", ["null"], b"\2\0", b"\0\0"),
+        (
+            {"type": "array", "items": ["null"]},
+            {"type": "array", "items": ["null", "int"]},
+            b"\0\2\4\0\0\0\0",
+            b"\4\0\0\0\0",
+        ),
     ],
 )
 def test_a_value_of_another_schema(written: Any, wanted: Any, value: bytes, expected: bytes) -> None:
