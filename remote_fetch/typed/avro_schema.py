@@ -143,11 +143,12 @@ def _json(text: str) -> Any:
 
 
 def _possible(schema: Any) -> Any:
-    """A schema as fastavro takes it. It refuses three things that Java's parser reads.
+    """A schema without four forms that Java's parser reads. fastavro refuses the first three.
 
     - A decimal that cannot be, which the specification says to ignore.
     - The name of a type in an object of its own: {"type": "Name"}.
     - A null for the default of an enum, which has none then.
+    - The word null in an object of its own: {"type": "null"}. It is the null of its union.
     """
     if isinstance(schema, list):
         return [_possible(each) for each in schema]
@@ -167,9 +168,10 @@ def _possible(schema: Any) -> Any:
 _INNER = ("type", "items", "values", "fields")
 """The words of a schema under which other schemas stand."""
 _KINDS = (
-    "null", "boolean", "int", "long", "float", "double", "bytes", "string",
+    "boolean", "int", "long", "float", "double", "bytes", "string",
     "record", "error", "enum", "array", "map", "fixed",
 )  # fmt: skip
+"""The words after which an object has more to say."""
 
 
 def _bare(schema: Any) -> Any:

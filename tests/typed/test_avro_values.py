@@ -75,6 +75,21 @@ def test_a_logical_type_that_is_no_word_is_ignored(word: Any) -> None:
     assert AvroReader(text({"type": "int", "logicalType": word})).arrow_type == pa.int32()
 
 
+@pytest.mark.parametrize(
+    ("union", "value", "expected"),
+    [
+        ([{"type": "null"}, "int"], b"\2\6", 3),
+        (["int", {"type": "null", "doc": "x"}], b"\2", None),
+        ([{"type": "null"}, "int", "string"], b"\4\2a", {"member0": None, "member1": "a"}),
+    ],
+)
+@pytest.mark.parametrize("other", ["int", "bytes"])
+def test_a_null_in_an_object_of_its_own(union: Any, value: bytes, expected: Any, other: str) -> None:
+    """`other`: as the quick decoder reads it, and the slow one."""
+    reader = AvroReader(text(record(("a", union), ("b", other))))
+    assert reader.decoder()(pa.array([value + b"\0"])).field("a").to_pylist() == [expected]
+
+
 def test_forms_of_schemas_that_javas_parser_reads() -> None:
     symbols = {"type": "enum", "name": "E", "symbols": ["A", "B"], "default": None}
     wrapped = record(("e", symbols), ("f", {"type": "E"}), ("l", {"type": "array", "items": {"type": "E", "doc": "x"}}))
