@@ -43,7 +43,10 @@ class AvroReader:
             raise Undecodable(f"the writer's schema is one of {writer.kind}")
         written = self._schema if writer is None or writer == self._text else AvroSchema.parse(writer)
         plain = plain_decoder(written)
-        resolve = resolver(written.node, self._node, recoder(written, self._schema))
+        try:
+            resolve = resolver(written.node, self._node, recoder(written, self._schema))
+        except RecursionError:
+            raise Undecodable("the two schemas are nested too deeply") from None
 
         def decode(payloads: Column) -> Column:
             try:

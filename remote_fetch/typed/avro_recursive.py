@@ -10,6 +10,8 @@ Rules of the file:
 
 from __future__ import annotations
 
+from functools import cache
+
 from remote_fetch.typed.arrays import Column, pa
 from remote_fetch.typed.avro_decode import plain_decoder
 from remote_fetch.typed.avro_encode import encoded
@@ -28,33 +30,33 @@ def recoder(writer: AvroSchema, reader: AvroSchema) -> Recoder:
 
 
 class _Recoder:
-    """Resolvers of records inside themselves, one for each two names: they are met again below."""
+    """Resolvers of records inside themselves, one for each two of them: they are met again below."""
 
     def __init__(self, writer: AvroSchema, reader: AvroSchema) -> None:
-        self._writer = writer
-        self._reader = reader
-        self._made: dict[tuple[str, str], Resolver] = {}
+        self._old = cache(writer.below)  # a node that is met again is the same one
+        self._new = cache(reader.below)
+        self._made: dict[tuple[str | int, str | int], Resolver] = {}
 
     def resolver(self, written: Node, wanted: Node) -> Resolver:
-        if not isinstance(written, Back) or not isinstance(wanted, Back):
-            return self._resolver(written, wanted)
-        key = (written.name, wanted.name)
+        key = (_key(written), _key(wanted))
 
         def again(array: Column, hidden: Column | None) -> Column:
             return self._made[key](array, hidden)
 
         if key not in self._made:
+            known = len(self._made)
             self._made[key] = again
             try:
                 self._made[key] = self._resolver(written, wanted)
             except Undecodable:
-                del self._made[key]
+                while len(self._made) > known:
+                    self._made.popitem()  # those that were made for this one may need it
                 raise
         return self._made[key]
 
     def _resolver(self, written: Node, wanted: Node) -> Resolver:
-        old = self._writer.below(written.name) if isinstance(written, Back) else None
-        new = self._reader.below(wanted.name) if isinstance(wanted, Back) else None
+        old = self._old(written.name) if isinstance(written, Back) else None
+        new = self._new(wanted.name) if isinstance(wanted, Back) else None
         old_node, new_node = written if old is None else old.node, wanted if new is None else new.node
         if old is not None and new is not None and old_node == new_node:
             return lambda array, hidden: array
@@ -73,6 +75,11 @@ class _Recoder:
             return found.take(_back_to(places, len(array)))
 
         return resolve
+
+
+def _key(node: Node) -> str | int:
+    """A record inside itself by its name, and any other node as the one that it is."""
+    return node.name if isinstance(node, Back) else id(node)
 
 
 def _back_to(places: Column, rows: int) -> Column:

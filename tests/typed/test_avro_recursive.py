@@ -126,6 +126,50 @@ def test_one_of_the_schemas_alone_contains_itself() -> None:
     assert inner_bytes(bounded, b"\2\2\4", tree(("v", "int"))) == [b"\4\0"]
 
 
+def test_schemas_whose_records_contain_themselves_at_different_levels() -> None:
+    """No level has a record inside itself in both, so the levels have no end."""
+
+    def pair(kind: str, inner: Any) -> Any:
+        b = record(("a", ["null", inner]), ("v", kind), name="B")
+        return {**record(("b", ["null", b]), name="A"), "namespace": "up"}
+
+    later = pair("long", {**record(("b", ["null", "up.B"]), name="A"), "namespace": "low"})
+    value = b"\2\2" * 3 + b"\2\0\10\6\4\2"
+    reader = AvroReader(text(later))
+    assert reader.kept_as_bytes == ("up.B",)
+    decoded = reader.decoder(text(pair("int", "A")))(pa.array([value])).to_pylist()
+    assert decoded == [{"b": {"a": {"b": b"\2\2\2\2\0\10\6\4"}, "v": 1}}]
+
+
+def test_a_record_that_does_not_fit_is_not_met_again() -> None:
+    """The records of the reader's B that were resolved inside the one with `more` need it, and are resolved again."""
+
+    def a(space: str, b: Any, *more: Any) -> Any:
+        return {**record(("b", ["null", b]), *more, name="A"), "namespace": space}
+
+    def b(space: str, one: Any, other: Any) -> Any:
+        return {**record(("a", ["null", one]), ("a2", ["null", other]), name="B"), "namespace": space}
+
+    old = a("n1", b("n1", a("n2", b("n2", "n2.A", "n2.A")), "n2.A"))
+    later = a("n1", b("n1", a("y", "n1.B", ("more", "int")), a("z", "n1.B")))
+    reader = AvroReader(text(later))
+    values = [b"\2\0\2\2\0\2\2" + inner + b"\0" for inner in (b"\0", b"\2\0")]
+    decoded = decode_each(reader.decoder(text(old)), pa.array(values), reader.arrow_type)
+    assert decoded.values.to_pylist() == [{"b": {"a": None, "a2": {"b": b"\0\2\2\0\0"}}}, None]
+    assert decoded.reasons == {1: "a record n2.A, which does not fit the reader's union"}
+
+
+def test_schemas_that_are_nested_too_deeply_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their resolution may need more of Python's stack than each of them, by the version of Python."""
+
+    def too_deep(*given: Any) -> Any:
+        return too_deep(*given)
+
+    monkeypatch.setattr("remote_fetch.typed.avro.resolver", too_deep)
+    with pytest.raises(Undecodable, match="the two schemas are nested too deeply"):
+        AvroReader(text(tree(("v", "long")))).decoder(text(tree(("v", "int"))))
+
+
 def test_a_value_that_is_nested_too_deeply_does_not_decode() -> None:
     deep = b"\x02\x02" * 1_000_000 + b"\x02\x00"
     with pytest.raises(Undecodable, match="too deeply"):
