@@ -164,10 +164,16 @@ def _long(number: int) -> bytes:
     return bytes(made)
 
 
-def _int(number: int) -> bytes:
-    if not -(2**31) <= number < 2**31:
-        raise ValueError("an int of more than 32 bits")
-    return _long(number)
+def _whole(kind: str, bits: int) -> _Encode:
+    """An int or a long. The decoder gives each number that the bytes have."""
+    limit = 1 << (bits - 1)
+
+    def encode(number: int) -> bytes:
+        if not -limit <= number < limit:
+            raise ValueError(f"{kind} of more than {bits} bits")
+        return _long(number)
+
+    return encode
 
 
 def _sized(value: bytes) -> bytes:
@@ -178,8 +184,8 @@ _STRING = Scalar("string", pa.string())
 _SCALARS: Mapping[str, _Encode] = {
     "null": lambda value: b"",
     "boolean": lambda value: b"\1" if value else b"\0",
-    "int": _int,
-    "long": _long,
+    "int": _whole("an int", 32),
+    "long": _whole("a long", 64),
     "float": struct.Struct("<f").pack,
     "double": struct.Struct("<d").pack,
     "bytes": _sized,

@@ -105,6 +105,12 @@ def test_only_the_value_with_a_time_that_the_reader_lacks_does_not_decode() -> N
     assert "would lose data: 1001" in decoded.reasons[1]
 
 
+def test_a_long_of_more_than_64_bits_does_not_decode_inside_either() -> None:
+    decode = AvroReader(text(tree(("v", "long")))).decoder()
+    with pytest.raises(Undecodable, match="a long of more than 64 bits"):
+        decode(pa.array([b"\2\2" + b"\xff" * 10 + b"\1\0"]))
+
+
 @pytest.mark.parametrize("outer", [["null", "A"], {"type": "array", "items": "A"}])
 def test_records_that_contain_each_other(outer: Any) -> None:
     def pair(kind: str) -> Any:
