@@ -47,7 +47,9 @@ class AvroSchema:
             _ = parsed.node.arrow  # fastavro checks not all words
         except ConfigError:
             raise
-        except (SchemaParseException, Unknown, KeyError, TypeError, ValueError, RecursionError) as error:
+        except (
+            SchemaParseException, Unknown, KeyError, TypeError, ValueError, OverflowError, RecursionError,
+        ) as error:  # fmt: skip
             raise ConfigError(f"not an Avro schema: {_reason(error)}") from error
         return parsed
 

@@ -42,7 +42,7 @@ def default_array(node: Node, default: Any, rows: int) -> Column:
             return pa.nulls(rows, node.arrow)
         one = pa.array([value], node.arrow)
         return one.take(pa.nulls(rows, pa.int8()).fill_null(0))
-    except (ValueError, TypeError, KeyError, AttributeError, decimal.DecimalException, pa.ArrowException) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, pa.ArrowException) as error:
         shown = repr(default)[:200]
         raise Undecodable(f"the default {shown} of a field of the reader's schema is none of its type") from error
 

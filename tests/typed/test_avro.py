@@ -254,6 +254,7 @@ def test_only_the_broken_values_do_not_decode(fields: Any) -> None:
         (json.dumps(record((["a"], "int"))), "not an Avro schema: TypeError"),
         (json.dumps(record(("\ud800", "int"))), "not an Avro schema: 'utf-8'"),
         (json.dumps(record(("a", "int"), ("a", "string"))), "record R of the Avro schema has the field a twice"),
+        (json.dumps(record(("a", "double", 10**400))), "not an Avro schema: int too large"),
         (json.dumps({**record(), "aliases": 5}), "aliases that are not a list of names"),
         (json.dumps({**record(), "aliases": [5]}), "aliases that are not a list of names"),
         (json.dumps(record()).replace("[]", '[{"name": "a", "type": "int", "aliases": [["x"]]}]'), "are not a list of"),

@@ -16,6 +16,7 @@ from tests.typed.test_avro import record, text
     ("kind", "default"),
     [
         ("int", "x"), ("int", None), ("int", 2**31), ("long", 1.5), ("double", "many"), ("boolean", 1), ("null", 0),
+        ("long", 2**63), ("long", 1e300), ({"type": "long", "logicalType": "time-micros"}, 2**63),
         (["null", "int"], "x"), ({"type": "array", "items": "int"}, {}), ({"type": "array", "items": "int"}, ["x"]),
         ({"type": "fixed", "name": "F", "size": 2}, "abc"), ({"type": "enum", "name": "E", "symbols": ["A"]}, "B"),
     ],
