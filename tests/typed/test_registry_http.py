@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
+import httpx2
 import pytest
 
 from remote_fetch.errors import RegistryUnavailable
@@ -73,6 +76,35 @@ def test_an_answer_that_is_too_long_is_no_registrys(monkeypatch: pytest.MonkeyPa
         with pytest.raises(RegistryUnavailable, match="not as a schema registry does: ValueError"):
             registry.version("long", "latest")
         registry.close()
+
+
+def test_an_answer_that_was_compressed_unasked_is_not_unpacked() -> None:
+    packed = gzip.compress(b'{"subject": "a", "id": 1, "version": 1, "schema": "\\"int\\""}')
+    head = HEAD + b"Content-Encoding: gzip\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(packed)
+    with slow_server(head, packed) as url:
+        registry = Registry({"url": url}, 0.5)
+        with pytest.raises(RegistryUnavailable, match="not as a schema registry does"):
+            registry.version("a", "latest")
+        registry.close()
+
+
+def test_a_class_that_a_tracer_puts_in_the_place_of_the_librarys_is_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry_http, "_MOST_BYTES", 4)
+
+    class Traced(httpx2.Client):
+        pass
+
+    asked = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.headers["Accept-Encoding"])
+        return httpx2.Response(200, content=iter([b"12345"]))
+
+    with Traced(transport=httpx2.MockTransport(answer)) as session:
+        registry_http.bound_answers(SimpleNamespace(_rest_client=SimpleNamespace(session=session)), lambda: 60.0)
+        with pytest.raises(ValueError, match="more than 4 bytes"):
+            session.get("http://registry/")
+    assert asked == ["identity"]
 
 
 def test_a_client_of_another_make_stays_as_it_is() -> None:
