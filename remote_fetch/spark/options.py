@@ -250,7 +250,7 @@ def _limit(given: Mapping[str, str], which: str) -> Limit | None:
     if text is not None:
         key = f"{which}Timestamp"
         try:
-            ms = _number(_decimal(text))
+            ms = _number(_decimal(text.strip()))
         except (TypeError, ValueError):
             raise ConfigError(f"Expected a single long value, got {text.strip()}", key=key) from None
         return _timestamp(ms, key)
@@ -327,8 +327,8 @@ def _list(value: Any) -> list[Any]:
 
 
 def _decimal(text: str) -> int:
-    """The number that a text is. Raises ValueError, also for `1_000`, which Python takes and Spark does not."""
-    if "_" in text:
+    """The number that a text is. Raises ValueError, also for `1_0` and ` 1`, which Python takes and Spark does not."""
+    if "_" in text or text != text.strip():
         raise ValueError
     return int(text)
 
@@ -352,7 +352,7 @@ def _positive(given: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     try:
-        number = _decimal(text)
+        number = _decimal(text.strip())
     except ValueError:
         raise ConfigError(f"{name} must be a number, not '{text}'", key=name) from None
     if number <= 0:

@@ -150,6 +150,7 @@ def test_what_becomes_of_a_time_that_no_record_reaches() -> None:
         ({"startingOffsets": "first"}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got first'),
         ({"endingOffsets": '{"t":{"0":-3}}'}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got'),
         ({"endingOffsets": '{"t":{"1_0":3}}'}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got'),
+        ({"endingOffsets": '{"t":{" 0":3}}'}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got'),
         ({"endingOffsets": '{"t":{"x":3}}'}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got'),
         ({"endingOffsets": '{"t":[3]}'}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got'),
         ({"startingOffsetsByTimestamp": '{"t":{"0":"a"}}'}, 'Expected e.g. {"topicA": {"0": 123456789'),
