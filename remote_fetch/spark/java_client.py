@@ -66,7 +66,6 @@ _JAVA_ONLY = frozenset(
     {
         "default.api.timeout.ms",
         "exclude.internal.topics",
-        "group.protocol",
         "max.poll.records",
         "metric.reporters",
         "metrics.num.samples",

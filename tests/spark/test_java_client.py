@@ -17,6 +17,13 @@ def test_names_that_both_have() -> None:
     check_properties(both)
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer", "CONSUMER"])
+def test_the_group_protocol(protocol: str) -> None:
+    """It changes nothing for a source that joins no group. Both clients take it in any case of letters."""
+    assert librdkafka_properties({"group.protocol": protocol}) == {"group.protocol": protocol}
+    check_properties({"group.protocol": protocol})
+
+
 def test_names_that_differ() -> None:
     found = librdkafka_properties(
         {
