@@ -57,18 +57,18 @@ def parse_trigger_limits(options: Mapping[str, str]) -> TriggerLimits:
     """`maxOffsetsPerTrigger`, `maxBytesPerTrigger`, `minOffsetsPerTrigger`, `maxTriggerDelay`. Raises ConfigError."""
     given = {name.lower(): str(value) for name, value in options.items()}
 
-    def number(name: str) -> int | None:
+    def number(name: str, least: int = 1) -> int | None:
         text = given.get(name.lower())
         if text is None:
             return None
-        if not re.fullmatch(r"\s*\d+\s*", text) or not int(text):
+        if not re.fullmatch(r"\s*\d+\s*", text) or int(text) < least:
             raise ConfigError(f"{name} must be a positive number, not '{text}'", key=name)
         return int(text)
 
     limits = TriggerLimits(
         number("maxOffsetsPerTrigger"),
         number("maxBytesPerTrigger"),
-        number("minOffsetsPerTrigger"),
+        number("minOffsetsPerTrigger", least=0) or None,
         _delay_ms(given.get("maxtriggerdelay", "15m")),
     )
     if limits.max_offsets is not None and (limits.min_offsets or 0) > limits.max_offsets:

@@ -36,6 +36,7 @@ def test_options() -> None:
     assert parse_trigger_limits({}) == TriggerLimits(None, None, None, 900_000)
     given = {"MAXoffsetsPerTrigger": "9", "maxBytesPerTrigger": " 10 ", "minOffsetsPerTrigger": "3"}
     assert parse_trigger_limits({**given, "maxTriggerDelay": "30s"}) == TriggerLimits(9, 10, 3, 30_000)
+    assert parse_trigger_limits({"minOffsetsPerTrigger": "0"}) == TriggerLimits()
     delays = {"5": 5, "7ms": 7, "2m": 120_000, "1min": 60_000, "3H": 10_800_000, "1d": 86_400_000}
     for text, expected in delays.items():
         assert parse_trigger_limits({"maxTriggerDelay": text}).max_delay_ms == expected
@@ -45,6 +46,7 @@ def test_options() -> None:
     ("options", "said"),
     [
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger must be a positive number, not '0'"),
+        ({"minOffsetsPerTrigger": "-1"}, "minOffsetsPerTrigger must be a positive number"),
         ({"maxBytesPerTrigger": "1k"}, "maxBytesPerTrigger must be a positive number"),
         ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, r"minOffsetPerTrigger\(9\) is higher than"),
         ({"maxTriggerDelay": "soon"}, "maxTriggerDelay must be a time"),
