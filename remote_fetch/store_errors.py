@@ -3,8 +3,7 @@
 Rules of the file:
 
 - No SDK is imported. An exception is known by the store's own code, else by the HTTP status, else by its type. The
-  first of its `__cause__`s that is known counts.
-- An exception that is not known is a mistake in the code. It is passed on as it is.
+  first of its `__cause__`s that is known counts. An exception without one is a mistake in the code, and is passed on.
 - No text of the store is repeated, because it may hold secrets. The number of a fault of the connection (errno) holds
   none, and this machine's own words for it follow the error's.
 - A refusal is never an absence. Only 404 of an object says that the object is not there. A bucket or container that is
