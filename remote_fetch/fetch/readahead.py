@@ -315,7 +315,8 @@ class RangeReader:
             try:
                 return measured()
             except StorageDenied as error:
-                if given_up.is_set() or not self.renewal.refresh_after_refusal(generation):
+                repeats = not given_up.is_set() and self.renewal.refresh_after_refusal(generation)
+                if not repeats or given_up.is_set():  # during the look-up, which may take long
                     raise
                 retried(error)
             return measured()

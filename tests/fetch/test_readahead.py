@@ -576,6 +576,27 @@ def test_a_range_that_is_given_up_leaves_its_thread(make: Made) -> None:
     assert store.asked == [(0, 10), (1000, 1010)]
 
 
+def test_a_range_that_is_given_up_while_credentials_are_looked_for_is_not_asked_for(make: Made) -> None:
+    """The look-up may take half a minute. The ranges behind the seek come next."""
+
+    class Renewing(Fetcher):
+        def refresh_credentials(self) -> None:
+            wait.cancel()
+
+    def refuse(start_position: int) -> None:
+        may_go.wait(5)
+        if start_position < 1000:
+            raise StorageDenied("expired")
+
+    may_go = threading.Event()
+    store = Renewing(refuse)
+    one = make(store, max_threads=1)
+    _, wait = next(one.read_ahead([RangeRequest(SEGMENT, 0, 10)]))
+    may_go.set()
+    assert bytes(one.read(RangeRequest(SEGMENT, 1000, 1010))) == body_of(1000, 1010)
+    assert store.asked == [(0, 10), (1000, 1010)]
+
+
 def test_close_ends_the_pause_of_a_retry(make: Made) -> None:
     failed = threading.Event()
 
