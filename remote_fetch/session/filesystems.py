@@ -83,7 +83,7 @@ def _of_gcs(options: Mapping[str, Any]) -> Mapping[str, Any]:
     from remote_fetch.gcs_http import DirectSessions  # noqa: PLC0415 - as above
 
     given = options.get("session_kwargs") or {}
-    traces = [*given.get("trace_configs", ()), DirectSessions()]
+    traces = [*(given.get("trace_configs") or ()), DirectSessions()]
     return {**options, "session_kwargs": {**given, "trace_configs": traces}}
 
 

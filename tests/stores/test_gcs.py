@@ -25,10 +25,11 @@ from google.auth.exceptions import TransportError
 
 from fetchers.gcs import GcsFetcher
 from remote_fetch.errors import ConfigError, SegmentNotFound, StorageDenied, StorageUnavailable
+from remote_fetch.session.filesystems import open_filesystem
 from remote_fetch.testing.contract import contract_segments
 from tests.rig.certificates import Certificates, make_certificates
 from tests.stores.range_server import Fault, FaultKind, RangeServer
-from tests.stores.servers import configs_of
+from tests.stores.servers import StoreServer, configs_of
 
 SEGMENT = contract_segments()[0]
 PLACE = SEGMENT.metadata.topic_id_partition
@@ -303,3 +304,15 @@ def test_a_listing_goes_on_after_credentials_were_looked_up_twice(
         fetcher.refresh_credentials()
         fetcher.refresh_credentials()
         assert [found.name for found in listing] == ["2"]
+
+
+def test_a_file_is_written_in_several_parts(gcs: StoreServer) -> None:
+    """Google answers 308 to each part but the last one, which is no redirect."""
+    configs = gcs.configs()
+    options = {name.rpartition(".")[2]: value for name, value in configs.items() if ".options." in name}
+    filesystem, path = open_filesystem(configs["remote.storage.url"], options, key="to")
+    data = bytes(range(256)) * (5 << 10)
+    with filesystem.open(f"{path}/written/large", "wb", block_size=512 << 10) as file:
+        for start in range(0, len(data), 100_000):
+            file.write(data[start : start + 100_000])
+    assert filesystem.cat_file(f"{path}/written/large") == data
