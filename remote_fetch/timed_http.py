@@ -53,7 +53,7 @@ def timed(pool_class: type[Any], current: CurrentDeadline) -> type[Any]:
             if self._reader.is_at_end:
                 raise IncompleteRead(b"")
             if not self.chunked:
-                _check_length(self.msg)
+                _check_length(self.msg, self.length)
 
         def _read_status(self) -> tuple[str, int, str]:
             for _ in range(_MOST_INTERIM + 1):
@@ -73,10 +73,13 @@ def timed(pool_class: type[Any], current: CurrentDeadline) -> type[Any]:
     return type(pool_class.__name__, (pool_class,), {"ConnectionCls": connection})
 
 
-def _check_length(head: HTTPMessage) -> None:
-    """Raise HTTPException if a head does not tell where a body without chunks ends."""
+def _check_length(head: HTTPMessage, length: int | None) -> None:
+    """Raise HTTPException if a head does not tell where a body without chunks ends.
+
+    `length` is what `http.client` read in it. It cannot read a repeated length (`2, 2`), nor thousands of digits.
+    """
     lengths = {text.strip() for value in head.get_all("content-length", ()) for text in value.split(",")}
-    if len(lengths) > 1 or not all(length.isdecimal() for length in lengths):
+    if len(lengths) > 1 or not all(text.isdecimal() for text in lengths) or (lengths and length is None):
         raise HTTPException("the length of the answer is no number")
     if head.defects and not lengths:
         raise HTTPException("the head of the answer has a line that is no header")

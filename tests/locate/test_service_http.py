@@ -141,6 +141,8 @@ OK = b"HTTP/1.1 200 OK\r\n"
         b"HTTP/2 200 OK\r\ncontent-length: 2\r\n\r\n{}",
         OK + b"no header\r\ncontent-length: 2\r\n\r\n{}",
         OK + b"content-length: 2, 3\r\n\r\n{}",
+        OK + b"content-length: 2, 2\r\n\r\n{}",
+        OK + b"content-length: " + b"9" * 5_000 + b"\r\n\r\n{}",
         OK + b"content-length: 2\r\ncontent-length: 3\r\n\r\n{}",
         OK + b"content-length: -5\r\n\r\n{}",
         OK + b"transfer-encoding: chunked\r\n\r\n" + b"1" * 70_000,
