@@ -87,6 +87,7 @@ class Cluster:
         self._prober = EpochProber(
             lambda: self._consumer(IsolationLevel.READ_UNCOMMITTED, "prober", PROBE),
             timeout_s=self._timeout_s,
+            replace=self.replace,
             answered=self.answered,
         )
         self._offsets = AdminOffsets(self._admin_client, timeout_s=self._timeout_s, answered=self.answered)

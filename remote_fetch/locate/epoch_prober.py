@@ -11,6 +11,7 @@ Rules of the file:
 - librdkafka takes a second to learn about a new topic, so the driver asks for the topic's metadata first.
 - A record that comes before the seek is no answer: librdkafka fetches as soon as a partition is assigned.
 - A question without an answer in time has the answer no. Errors of the broker go to the thread that asked.
+- A consumer that was answered before and is not answered soon is replaced: it stays with a leader that hangs.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
+from remote_fetch.deadline import Deadline
 from remote_fetch.locate.clients import Consumer
+from remote_fetch.locate.slices import ONE_ANSWER_S, Newcomer
 from remote_fetch.model import TopicIdPartition
 
 __all__ = ["EpochProber"]
@@ -59,7 +62,7 @@ class _Question:
 
 
 class EpochProber:
-    """Asks through the consumer of `open_consumer`, which is called at the first question. Thread-safe.
+    """Asks through the consumer of `open_consumer`, which gives another one after `replace`. Thread-safe.
 
     `answered` is called after each answer of a leader.
     """
@@ -69,9 +72,12 @@ class EpochProber:
         open_consumer: Callable[[], Consumer],
         *,
         timeout_s: float,
+        replace: Callable[[Consumer], None],
         answered: Callable[[], None] = lambda: None,
     ) -> None:
         self._open_consumer = open_consumer
+        self._replace = replace
+        self._newcomer = Newcomer()
         self._timeout_s = timeout_s
         self._answered = answered
         self._turn = threading.Lock()
@@ -111,11 +117,18 @@ class EpochProber:
             with self._lock:
                 self._waiting = [question for question in self._waiting if question is not own]
             raise
+        turn = self._newcomer.turn(consumer, min(ONE_ANSWER_S, self._timeout_s))
+        silence = Deadline.after(turn.slice_s)
         try:
             while not own.is_done.is_set():
+                if turn.is_last and silence.is_over:
+                    self._newcomer.note_silence(turn)
+                    consumer = self._replaced(consumer, asked)
+                    turn = self._newcomer.turn(consumer, turn.slice_s)
                 self._take(consumer, asked)
                 message = consumer.poll(_POLL_S if _compare(consumer, asked) else _SEEK_AGAIN_S)
                 if message is not None and _heed(message, asked):
+                    self._newcomer.note_answer(turn)
                     self._answered()
                 now_s = time.monotonic()
                 for question in [question for question in asked.values() if question.deadline_s <= now_s]:
@@ -126,6 +139,16 @@ class EpochProber:
                 left = [question for question in asked.values() if question is not own]
                 self._waiting = [*left, *(question for question in self._waiting if question is not own)]
             consumer.unassign()
+
+    def _replaced(self, consumer: Consumer, asked: dict[tuple[str, int], _Question]) -> Consumer:
+        """Another consumer. All questions that have no answer yet wait for it."""
+        consumer.unassign()
+        self._replace(consumer)
+        with self._lock:
+            self._waiting = [*asked.values(), *self._waiting]
+        asked.clear()
+        self._known_topics.clear()
+        return self._open_consumer()
 
     def _take(self, consumer: Consumer, asked: dict[tuple[str, int], _Question]) -> None:
         """Assign the partitions of new questions too. A second question about a partition waits for the first."""

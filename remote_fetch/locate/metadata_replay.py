@@ -7,6 +7,7 @@ Rules of the file:
 - A reader that may have missed a tombstone, or whose records the topic no longer has, begins with the first record.
 - Reading goes on where it ended, or where a saved replay ends. If the log has a later leader epoch, the leader is asked
   for that place (KIP-320). If an election has cut the log off there, reading begins with the first record.
+- A client that was answered before and is silent now is replaced after seconds: it may stay with a leader that hangs.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.leases import Leases
 from remote_fetch.locate.replay import NO_EPOCH, CutOff, Replay
 from remote_fetch.locate.replay_cache import Remark, ReplayCache, TopicOrigin
+from remote_fetch.locate.slices import ONE_ANSWER_S, Newcomer
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.tombstones import Tombstones
 from remote_fetch.locate.unreadable import denied
@@ -109,6 +111,7 @@ class MetadataTopic:
         self._wanted: dict[Uuid | None, set[int]] = {}
         self._read_at_s: dict[tuple[Uuid | None, int], float] = {}
         self._failure: _Failure | None = None
+        self._newcomer = Newcomer()
 
     @property
     def answered_s(self) -> float:
@@ -257,7 +260,7 @@ class MetadataTopic:
         Raises Unlocatable if it takes too long or is forbidden, and KafkaException with the broker's error.
         """
         self._check_open()
-        consumer = self._cluster.catcher()  # made first: it connects while the bounds are looked up
+        self._cluster.catcher()  # made first: it connects while the bounds are looked up
         began_ms = self._now_ms()
         replay = self._replay(topic_id)
         bounds = self._bounds(numbers)
@@ -272,23 +275,17 @@ class MetadataTopic:
             self._begin_again(topic_id, replay.read_to.keys() | bounds.keys(), begins)
             return
         ends: dict[int, int] = {}
-        starts = []
         for number, (low, high, _) in bounds.items():
             start = replay.read_to[number] = max(replay.read_to.get(number, low), low)
             replay.since_ms.setdefault(number, began_ms)
             if start < high:
                 ends[number] = high
-                starts.append(TopicPartition(self.name, number, start))
-        if starts:
-            try:
-                # Explicit offsets: librdkafka takes half a second to resolve "the beginning".
-                consumer.assign(starts)
-                self._consume(consumer, replay, ends)
-            except CutOff:
-                self._begin_again(topic_id, replay.read_to.keys(), begins)
-                return
-            finally:
-                consumer.unassign()
+        try:
+            while ends:
+                self._consume(self._cluster.catcher(), replay, ends)
+        except CutOff:
+            self._begin_again(topic_id, replay.read_to.keys(), begins)
+            return
         replay.since_ms.update(dict.fromkeys(bounds, began_ms))
 
     def _begin_again(self, topic_id: Uuid | None, numbers: Iterable[int], begins: int) -> None:
@@ -368,20 +365,32 @@ class MetadataTopic:
             raise Cancelled("the reader of the metadata topic was closed")
 
     def _consume(self, consumer: Consumer, replay: Replay, ends: dict[int, int]) -> None:
+        """Read to the ends, or until the client is replaced because its leader may hang. A reached end is removed."""
+        turn = self._newcomer.turn(consumer, min(ONE_ANSWER_S, self._timeout_ms / 1000))
         deadline = Deadline.after(self._timeout_ms / 1000)
-        while ends:
-            self._check_open()
-            # At most the records that are left, because `consume` waits until it has as many as it wants.
-            left = sum(end - replay.read_to.get(number, 0) for number, end in ends.items())
-            messages = consumer.consume(max(1, min(left, _CONSUME_MESSAGES)), timeout=_POLL_S)
-            if replay.take(messages, ends, self.name):
-                deadline = Deadline.after(self._timeout_ms / 1000)
-                self._cluster.answered()
-            elif deadline.is_over:
-                self._cluster.replace(consumer)
-                self._count = None
-                self._partition_count()  # raises if the permission was taken away
-                raise Unlocatable(f"no answer from {self.name} within {self._timeout_ms} ms")
+        silence = Deadline.after(turn.slice_s) if turn.is_last else deadline
+        try:
+            # Explicit offsets: librdkafka takes half a second to resolve "the beginning".
+            consumer.assign([TopicPartition(self.name, number, replay.read_to[number]) for number in ends])
+            while ends:
+                self._check_open()
+                # At most the records that are left, because `consume` waits until it has as many as it wants.
+                left = sum(end - replay.read_to.get(number, 0) for number, end in ends.items())
+                messages = consumer.consume(max(1, min(left, _CONSUME_MESSAGES)), timeout=_POLL_S)
+                if replay.take(messages, ends, self.name):
+                    deadline = silence = Deadline.after(self._timeout_ms / 1000)
+                    self._newcomer.note_answer(turn)
+                    self._cluster.answered()
+                elif silence.is_over:
+                    self._newcomer.note_silence(turn)
+                    self._cluster.replace(consumer)
+                    if not deadline.is_over:
+                        return
+                    self._count = None
+                    self._partition_count()  # raises if the permission was taken away
+                    raise Unlocatable(f"no answer from {self.name} within {self._timeout_ms} ms")
+        finally:
+            consumer.unassign()
 
 
 METADATA_TOPICS: Leases[MetadataTopic] = Leases()

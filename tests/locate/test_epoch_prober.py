@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from remote_fetch.errors import Cancelled
+from remote_fetch.locate import epoch_prober
 from remote_fetch.locate.epoch_prober import EpochProber
 from remote_fetch.model import TopicIdPartition, Uuid
 
@@ -75,7 +76,7 @@ class Leaders:
 
 
 def prober_of(leaders: Leaders, timeout_s: float = 5.0) -> EpochProber:
-    return EpochProber(lambda: leaders, timeout_s=timeout_s)  # type: ignore[arg-type,return-value]
+    return EpochProber(lambda: leaders, timeout_s=timeout_s, replace=lambda _: None)  # type: ignore[arg-type,return-value]
 
 
 def test_a_topic_is_asked_for_before_it_is_assigned() -> None:
@@ -119,10 +120,40 @@ def test_a_leader_that_does_not_answer_holds_up_no_other_partition() -> None:
         assert silent.result(timeout=5) is False
 
 
+def test_another_consumer_asks_if_the_leader_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another broker has become the leader, but librdkafka stays with the old one as long as that is connected."""
+    monkeypatch.setattr(epoch_prober, "ONE_ANSWER_S", 0.01)
+    hung, sound = Leaders(a=EOF_CODE), Leaders(a=EOF_CODE, b=EOF_CODE)
+    consumers: list[Any] = [hung, sound]
+
+    def replace(consumer: object) -> None:
+        if consumer is hung:
+            consumers.remove(consumer)
+
+    prober = EpochProber(lambda: consumers[0], timeout_s=2.0, replace=replace)
+    assert prober.holds(partition("a"), 1, 10)
+    assert consumers == [hung, sound]
+    hung.answers.clear()
+    with ThreadPoolExecutor(2) as threads:
+        found = [threads.submit(prober.holds, partition(topic), 1, 10) for topic in "ab"]
+        assert [future.result(timeout=5) for future in found] == [True, True]
+    assert consumers == [sound]
+    assert ("list_topics", "a") in sound.calls, "the new one does not know the topic yet"
+
+
+def test_a_consumer_that_was_never_answered_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may only be slow to connect."""
+    monkeypatch.setattr(epoch_prober, "ONE_ANSWER_S", 0.001)
+    slow: list[Any] = [Leaders()]
+    prober = EpochProber(lambda: slow[0], timeout_s=0.1, replace=slow.remove)
+    assert not prober.holds(partition("a"), 1, 10)
+    assert len(slow) == 1
+
+
 def test_answers_are_noted_and_silence_is_not() -> None:
     noted: list[None] = []
     leaders: Any = Leaders(a=EOF_CODE, b=KafkaError._AUTO_OFFSET_RESET, c=KafkaError._TRANSPORT)
-    prober = EpochProber(lambda: leaders, timeout_s=0.2, answered=lambda: noted.append(None))
+    prober = EpochProber(lambda: leaders, timeout_s=0.2, replace=lambda _: None, answered=lambda: noted.append(None))
     assert [prober.holds(partition(topic), 1, 10) for topic in "abc"] == [True, False, False]
     assert len(noted) == 2
 
@@ -175,7 +206,7 @@ def test_a_cluster_that_is_closed_is_not_asked() -> None:
     def closed() -> Any:
         raise Cancelled("closed")
 
-    prober = EpochProber(closed, timeout_s=5.0)
+    prober = EpochProber(closed, timeout_s=5.0, replace=lambda _: None)
     with pytest.raises(Cancelled):
         prober.holds(partition("a"), 1, 10)
     with pytest.raises(Cancelled):

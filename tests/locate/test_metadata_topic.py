@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from remote_fetch.errors import UnknownTopic, Unlocatable
 from remote_fetch.formats.metadata_partitioner import metadata_partition
+from remote_fetch.locate import metadata_replay
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic
 from remote_fetch.locate.metadata_topic import MetadataTopicLocator
@@ -258,6 +259,41 @@ def test_news_of_connections_do_not_keep_a_reader_waiting_for_ever() -> None:
     assert topics.news
     assert reader.starts(PARTITIONS[0]) == []
     assert reader.said == [f"no answer from {METADATA_TOPIC} within 50 ms"]
+
+
+class Hung(Topics):
+    """The leader hangs, for the clients that know it."""
+
+    replaced = 0
+
+    def replace(self, consumer: object) -> None:
+        self.replaced += 1
+        self.is_mute = False
+
+
+def test_another_client_reads_on_if_the_leader_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another broker has become the leader, but librdkafka stays with the old one as long as that is connected."""
+    monkeypatch.setattr(metadata_replay, "ONE_ANSWER_S", 0.01)
+    topics = Hung()
+    topics.write(PARTITIONS[0], 0)
+    reader = Reader(topics, timeout_ms=1_000)
+    assert reader.locator.refresh(PARTITIONS[0]).end_offset == 10
+    for number in (1, 2):
+        topics.is_mute = True
+        topics.write(PARTITIONS[0], number)
+        assert reader.locator.refresh(PARTITIONS[0]).end_offset == 10 * number + 10
+        assert topics.replaced == number
+    assert reader.said == []
+
+
+def test_a_client_that_was_never_answered_may_only_be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_replay, "ONE_ANSWER_S", 0.001)
+    topics = Hung(is_mute=True)
+    topics.write(PARTITIONS[0], 0)
+    reader = Reader(topics, timeout_ms=50)
+    assert reader.locator.refresh(PARTITIONS[0]).end_offset is None
+    assert reader.said == [f"no answer from {METADATA_TOPIC} within 50 ms"]
+    assert topics.replaced == 1
 
 
 def test_a_failure_that_passed_is_reported_once() -> None:
