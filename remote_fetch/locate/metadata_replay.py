@@ -16,6 +16,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -220,7 +221,8 @@ class MetadataTopic:
             try:
                 self._catch_up(topic_id, numbers)
             except (Unlocatable, KafkaException) as error:
-                self._failure = _Failure(time.monotonic(), topic_id, frozenset(numbers), error)
+                kept = copy(error)  # without frames and their clients
+                self._failure = _Failure(time.monotonic(), topic_id, frozenset(numbers), kept)
                 raise
             self._read_at_s.update({(topic_id, number): began_s for number in numbers})
             self._save_soon(self._replay(topic_id))
@@ -382,7 +384,7 @@ class MetadataTopic:
                     self._newcomer.note_answer(turn)
                     self._cluster.answered()
                 elif silence.is_over:
-                    self._newcomer.note_silence(turn)
+                    self._newcomer = Newcomer()  # the old one keeps the client
                     self._cluster.replace(consumer)
                     if not deadline.is_over:
                         return

@@ -7,8 +7,10 @@ Rules of the file:
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Collection, Sequence
 from typing import Any, cast
 
@@ -294,6 +296,40 @@ def test_a_client_that_was_never_answered_may_only_be_slow(monkeypatch: pytest.M
     assert reader.locator.refresh(PARTITIONS[0]).end_offset is None
     assert reader.said == [f"no answer from {METADATA_TOPIC} within 50 ms"]
     assert topics.replaced == 1
+
+
+class Client:
+    """A client of its own that reads what the topics have."""
+
+    def __init__(self, topics: Topics) -> None:
+        self.assign, self.unassign, self.consume = topics.assign, topics.unassign, topics.consume
+
+
+class Clients(Topics):
+    """Counts its clients by references that keep none alive."""
+
+    made: tuple[weakref.ref[Client], ...] = ()
+    client: Client | None = None
+
+    def catcher(self) -> Client:  # type: ignore[override]
+        if self.client is None:
+            self.client = Client(self)
+            self.made += (weakref.ref(self.client),)
+        return self.client
+
+    def replace(self, consumer: object) -> None:
+        self.client = None
+
+
+def test_a_client_that_was_replaced_ends() -> None:
+    """librdkafka's threads and sockets live as long as the client: neither its error nor its turn may keep it."""
+    topics = Clients(is_mute=True)
+    topics.write(PARTITIONS[0], 0)
+    reader = Reader(topics, timeout_ms=20)
+    reader.locator.refresh(PARTITIONS[0])
+    assert len(reader.said) == 1
+    gc.collect()
+    assert [made() for made in topics.made] == [None]
 
 
 def test_a_failure_that_passed_is_reported_once() -> None:
