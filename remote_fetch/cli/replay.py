@@ -68,7 +68,7 @@ def _run(arguments: argparse.Namespace) -> int:
             option = "--" + name.replace("_", "-")
             raise ConfigError(f"{option} {limit:g}: give a number above 0", key=option)
     began, done = time.monotonic(), Replayed()
-    brokers = arguments.to or arguments.brokers
+    brokers = arguments.brokers if arguments.to is None else arguments.to
     with (
         Progress(enabled=not arguments.quiet) as progress,
         Session.open(config_from(arguments), progress.tell_wait) as session,

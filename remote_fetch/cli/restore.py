@@ -105,6 +105,7 @@ def add_parser(commands: Any, summary: str) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     name, config = arguments.topic.partition(":")[0], config_from(arguments)
+    to_topic = name if arguments.to_topic is None else arguments.to_topic
     request = RestoreRequest(
         arguments.topic,
         Path(arguments.journal or f"{name}.restore.jsonl"),
@@ -117,7 +118,7 @@ def _run(arguments: argparse.Namespace) -> int:
     with (
         Progress("offsets restored", enabled=not arguments.quiet) as progress,
         Session.open(config, progress) as session,
-        closing(target_from(arguments, arguments.to, arguments.to_topic or name)) as target,
+        closing(target_from(arguments, arguments.to, to_topic)) as target,
     ):
         prices = open_prices(session.config.settings)
         restore = Restore(session, target, request)

@@ -219,7 +219,12 @@ _TOKENS = ("--to-property", "security.protocol=SASL_SSL", "--to-property", "sasl
         (("restore", "-t", "orders", "--url", "/x", "--to", ""), "bootstrap.servers names no address"),
         (("restore", "-t", "orders", "--url", "/x", "--to", "h:1", "--to-property", "x"), "--to-property, number 1"),
         (("restore", "-t", "orders", "--url", "/x", "--to", "h:1", *_TOKENS), "OAUTHBEARER: nothing gives tokens"),
+        (("restore", "-t", "orders", "--url", "/x", "--to", "h:1", "--to-topic", ""), "'' is not a topic name"),
         (("replay", "-t", "orders", "--url", "/x", "--to", "h:1"), "--to-topic TOPIC"),
+        (
+            ("replay", "-t", "orders", "--url", "/x", "-b", "h:1", "--to", "", "--to-topic", "t"),
+            "bootstrap.servers names no address",
+        ),
         (
             ("replay", "-t", "o", "--url", "/x", "--to", "h:1", "--to-topic", "t", "--max-records-per-second", "0"),
             "above 0",
