@@ -19,9 +19,9 @@ __all__ = ["after", "are_partitions", "integer", "is_asynchronous", "is_record",
 
 
 def integer(given: object) -> int:
-    """The integer that the parent would read, 0 if the parent would refuse the value."""
+    """The integer that the parent would read: the lower 32 bits. 0 if the parent would refuse the value."""
     try:
-        return operator.index(given)  # type: ignore[arg-type]
+        return operator.index(given) & 0xFFFFFFFF  # type: ignore[arg-type]
     except TypeError:
         return 0
 

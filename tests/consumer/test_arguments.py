@@ -95,6 +95,21 @@ def test_an_integer() -> None:
     assert [integer(given) for given in (3, True, "3", 3.0, None)] == [3, 1, 0, 0, 0]
 
 
+@each_of("count", [-1, 0, 1, 1_000_000, 1_000_001, 2**32, 2**32 + 5, 2**32 + 1_000_001, 5 - 2**32])
+def test_a_number_of_messages(parent: Any, remote: Any, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """The parent reads the lower 32 bits. All that it takes goes through the merge, which counts the records."""
+    merged: list[int] = []
+
+    def consume(count: int, timeout_s: float) -> list[Message]:
+        merged.append(count)
+        return []
+
+    monkeypatch.setattr(remote._remote.merge, "consume", consume)
+    answers = [_answer(partial(consumer.consume, timeout=0), count) for consumer in (parent, remote)]
+    assert answers[0] == answers[1]
+    assert merged == [taken for taken in [integer(count)] if 0 < taken <= 1_000_000]
+
+
 def test_a_record() -> None:
     record = Message("t", 1, 5, leader_epoch=2)
     assert is_record(record)
