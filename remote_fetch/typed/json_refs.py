@@ -22,6 +22,8 @@ __all__ = ["Place", "Schemas"]
 
 _VALUES = ("enum", "const", "default", "examples")
 """The words under which values stand, and no schemas."""
+_NAMES = ("properties", "patternProperties", "definitions", "$defs", "dependencies", "dependentSchemas")
+"""The words under which schemas stand by names, and a name may be any word."""
 _ANCHORS = ("$anchor", "$dynamicAnchor")
 
 
@@ -75,9 +77,9 @@ class Schemas:
 
     def _resource(self, name: str, place: Place) -> tuple[Any, Place] | None:
         uri = _joined(place.base, name)
-        if uri in self._known:
-            return self._known[uri]
         for known in (uri, name, *(each for each in self._named if each.rpartition("/")[2] == name)):
+            if known in self._known:
+                return self._known[known]
             if known in self._named:
                 return self._named[known].document, self._named[known]
         return None
@@ -109,7 +111,9 @@ class Schemas:
         for anchor in _anchors_of(schema, place.document):
             self._anchors.setdefault((inner.base, anchor), (schema, place))
         for word, below in schema.items():
-            if word not in _VALUES:
+            if word in _NAMES and isinstance(below, dict):
+                self._note(list(below.values()), inner)
+            elif word not in _VALUES:
                 self._note(below, inner)
 
 

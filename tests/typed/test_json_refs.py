@@ -64,6 +64,9 @@ def as_peer(ref: str, references: dict[str, Any], draft: Specification[Any], **w
         ("b.json", {"$id": A, "$defs": {"N": N}}, {B: {"$ref": "a.json#/$defs/N"}}),
         ("d/b.json", {}, {"d/b.json": {"$ref": "c.json"}, "d/c.json": N}),
         ("e.json", {"enum": [{"$id": "e.json", "type": "string"}]}, {"e.json": N}),
+        ("e.json", {"$defs": {"enum": {"$id": "e.json", **N}}}, {}),
+        ("#e", {"patternProperties": {"default": {"not": {"$anchor": "e", **N}}}}, {}),
+        ("n/a.json#/$defs/N", {"$id": "n/a.json", "$defs": {"N": N}}, {}),
     ],
 )  # fmt: skip
 def test_a_ref_leads_where_the_peers_leads(ref: str, words: dict[str, Any], references: dict[str, Any]) -> None:
