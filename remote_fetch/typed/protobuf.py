@@ -132,8 +132,8 @@ def _nullable(kind: DataType) -> DataType:
 def _written_again(message: Any, payloads: Column, discards: bool) -> Column:
     """The same values as Google's library reads them: one member of each oneof, each key of a map once.
 
-    `discards`: without fields that are unknown. A number that an enum of proto2 lacks is one for Google's library, and
-    a member of a oneof for ptars.
+    `discards`: without fields that are unknown, at any depth. A number that an enum of proto2 lacks is one for Google's
+    library, and a member of a oneof for ptars.
     """
     from google.protobuf.message import DecodeError  # noqa: PLC0415 - an extra
     from google.protobuf.message_factory import GetMessageClass  # noqa: PLC0415

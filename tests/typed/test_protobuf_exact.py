@@ -65,6 +65,15 @@ def test_a_number_that_an_enum_of_a_oneof_lacks_beside_another_member(value: byt
     assert rows == [{"a": None, "b": None, "s": "x"}, {"a": None, "b": 5, "s": "y"}, {"a": "99", "b": None, "s": None}]
 
 
+def test_such_a_number_takes_the_other_unknown_ones_of_its_value_along() -> None:
+    text = """syntax = "proto2"; enum E { A = 1; }
+    message M { oneof o { E a = 1; int32 b = 2; } optional E e = 3; optional M m = 4; }"""
+    reader = ProtobufReader(SchemaText("PROTOBUF", text))
+    others = b"\x18\x63\x22\2\x28\7"  # e = 99, and an m with a field of a later schema
+    rows = reader.decoder()(pa.array([others + b"\x10\5", others + b"\x08\x63\x10\5"])).to_pylist()
+    assert [(row["b"], row["e"], row["m"]) for row in rows] == [(5, "99", b"\x28\7"), (5, None, b"")]
+
+
 def test_keys_of_different_maps_are_not_the_same_key() -> None:
     text = 'syntax = "proto3"; message M { map<string, int32> m = 1; }'
     reader, message = ProtobufReader(SchemaText("PROTOBUF", text)), message_class(SchemaText("PROTOBUF", text), "M")
