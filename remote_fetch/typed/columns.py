@@ -141,7 +141,8 @@ class _Column:
             return [typed, pa.nulls(len(raw), pa.binary()), pa.nulls(len(raw), pa.string())]
         bad = sorted(reasons)
         kept = raw.take(pa.array(bad, pa.int64()))
-        said = pa.array([reasons[row] for row in bad], pa.string())
+        # A name in a schema may have half a surrogate pair, which no column of text has.
+        said = pa.array([reasons[row].encode(errors="backslashreplace").decode() for row in bad], pa.string())
         rows = pa.array(bad, pa.int64())
         return [
             typed,

@@ -170,6 +170,8 @@ def _compiled(schema: SchemaText) -> Any:
                 _put(root, described, name, each.text)
         except DecodeError as error:
             raise ConfigError("the Protobuf schema is neither text nor a descriptor") from error
+        except UnicodeEncodeError as error:
+            raise ConfigError("the Protobuf schema, or a name of its references, is not in UTF-8") from error
         texts = [schema.text.encode(), *(each.text.encode() for _, each in schema.named())]
         texts += [file.SerializeToString() for file in described.file]
         for known in known_files(texts):

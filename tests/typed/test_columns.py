@@ -235,6 +235,14 @@ def test_a_writer_whose_schema_does_not_fit_fails_its_own_rows(registry: Registr
     assert "one of JSON" in reasons[2]
 
 
+def test_a_reason_with_half_a_surrogate_pair_is_kept(registry: RegistryDouble) -> None:
+    other = registry.register("other", {"type": "record", "name": "O\ud800", "fields": []})
+    registry.register("t-value", V1)
+    typed = typed_of(config_of(registry, value_on_error="quarantine"), ("value",))
+    reasons: list[Any] = typed.apply(batch_of(typed, [framed(other, b"")])).column("value_error").to_pylist()
+    assert "record O\\ud800 does not fit" in reasons[0]
+
+
 @pytest.mark.parametrize("text", ["{", "", {"type": "array", "items": "null"}])
 def test_a_writers_schema_that_is_none_fails_its_own_rows(registry: RegistryDouble, text: object) -> None:
     bad = registry.register("other", text)

@@ -201,6 +201,8 @@ def test_a_message_without_fields() -> None:
         (SchemaText("PROTOBUF", "no proto"), None, "protoc refuses"),
         (SchemaText("PROTOBUF", "bm8gZGVzY3JpcHRvcg=="), None, "neither text nor a descriptor"),
         (SchemaText("PROTOBUF", 'syntax = "proto3";'), None, "has no message"),
+        (SchemaText("PROTOBUF", "// \ud800"), None, "is not in UTF-8"),
+        (SchemaText("PROTOBUF", "", (("\ud800.proto", INNER),)), None, "is not in UTF-8"),
         (SCHEMA, "shop.No", "no message 'shop.No'"),
         (SchemaText("PROTOBUF", "", (("../a.proto", INNER),)), None, "not the name of a file"),
         (SchemaText("PROTOBUF", "", (("/a.proto", INNER),)), None, "not the name of a file"),
