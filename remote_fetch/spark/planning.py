@@ -212,7 +212,7 @@ def _matching(session: Session, pattern: str) -> Iterator[str]:
         )
     try:
         found_in = re.compile(pattern).search
-    except re.error as error:
+    except (re.error, ValueError, OverflowError, RecursionError) as error:
         raise ConfigError(f"subscribePattern '{pattern}' is no regular expression: {error}", key="pattern") from None
     names = topic_names(session.brokers, session.locator)
     return (name for name in names if name not in _INTERNAL and found_in(name))

@@ -111,6 +111,9 @@ def test_what_filters_leave(where: dict[str, str], wanted: Restriction, offsets:
     ("options", "error", "message"),
     [
         ({"subscribePattern": "("}, ConfigError, "subscribePattern '(' is no regular expression"),
+        ({"subscribePattern": "(?a)(?u)"}, ConfigError, "subscribePattern '(?a)(?u)' is no regular expression"),
+        ({"subscribePattern": "t{99999999999}"}, ConfigError, "subscribePattern 't{99999999999}' is no regular"),
+        ({"subscribePattern": "(" * 9999 + ")" * 9999}, ConfigError, "subscribePattern '(((("),
         ({"subscribePattern": "topi[a-z&&b-d]"}, ConfigError, "subscribePattern 'topi[a-z&&b-d]' has [ or && inside"),
         ({"subscribePattern": "topi[ab[c]]"}, ConfigError, "subscribePattern 'topi[ab[c]]' has [ or && inside of"),
         ({"subscribePattern": "[^]&&t]"}, ConfigError, "subscribePattern '[^]&&t]' has [ or && inside of brackets"),
