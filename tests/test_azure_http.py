@@ -7,10 +7,11 @@ import pickle
 
 import fsspec
 import pytest
+from adlfs import AzureBlobFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from remote_fetch.errors import ConfigError, StorageDenied
-from remote_fetch.session.filesystems import is_object_store, open_filesystem
+from remote_fetch.session.filesystems import direct, is_object_store, open_filesystem
 from remote_fetch.tables.target_filesystem import of_target
 from tests.redirecting import redirecting
 
@@ -24,11 +25,13 @@ def test_nothing_is_written_to_the_host_of_a_redirect(status: int) -> None:
         endpoint = f"BlobEndpoint=http://127.0.0.1:{server.server_port}/account"
         connection = f"DefaultEndpointsProtocol=http;AccountName=account;AccountKey={KEY};{endpoint}"
         filesystem, path = open_filesystem("az://container/prefix", {"connection_string": connection}, key="to")
-        target = pickle.loads(pickle.dumps(of_target(filesystem)))
-        with pytest.raises(StorageDenied, match="somewhere else"):
-            target.pipe_file(f"{path}/a.parquet", b"rows")
+        theirs = direct(AzureBlobFileSystem(connection_string=connection))  # as pyiceberg opens it
+        for opened in (filesystem, theirs):
+            target = pickle.loads(pickle.dumps(of_target(opened)))
+            with pytest.raises(StorageDenied, match="somewhere else"):
+                target.pipe_file(f"{path}/a.parquet", b"rows")
     assert server.asked == []
-    assert server.redirected == ["PUT"]
+    assert server.redirected == ["PUT"] * 2
 
 
 def test_the_account_comes_from_the_url_or_the_options() -> None:

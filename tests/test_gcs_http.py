@@ -10,10 +10,11 @@ from typing import Any
 
 import aiohttp
 import pytest
+from gcsfs.core import GCSFileSystem
 
 from remote_fetch.errors import StorageDenied
 from remote_fetch.gcs_http import DirectSessions
-from remote_fetch.session.filesystems import open_filesystem
+from remote_fetch.session.filesystems import direct, open_filesystem
 from remote_fetch.tables.target_filesystem import of_target
 from tests.redirecting import redirecting
 
@@ -24,11 +25,13 @@ def test_nothing_is_written_to_the_host_of_a_redirect(status: int) -> None:
     with redirecting(status) as server:
         options = {"endpoint_url": f"http://127.0.0.1:{server.server_port}", "token": "anon"}
         filesystem, path = open_filesystem("gs://bucket/prefix", options, key="to")
-        target = pickle.loads(pickle.dumps(of_target(filesystem)))
-        with pytest.raises(StorageDenied, match="somewhere else"):
-            target.pipe_file(f"{path}/a.parquet", b"rows")
+        theirs = direct(GCSFileSystem(**options))  # as pyiceberg opens it
+        for opened in (filesystem, theirs):
+            target = pickle.loads(pickle.dumps(of_target(opened)))
+            with pytest.raises(StorageDenied, match="somewhere else"):
+                target.pipe_file(f"{path}/a.parquet", b"rows")
     assert server.asked == []
-    assert server.redirected == ["POST"]
+    assert server.redirected == ["POST"] * 2
 
 
 def test_a_filesystem_is_opened_once_and_has_the_traces_of_its_options() -> None:

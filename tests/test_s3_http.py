@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 
 import fsspec
 import pytest
+from botocore import UNSIGNED
 from fsspec.implementations.memory import MemoryFileSystem
 
 from fetchers.s3 import S3Fetcher
 from remote_fetch.errors import StorageDenied
-from remote_fetch.session.filesystems import open_filesystem
+from remote_fetch.session.filesystems import direct, open_filesystem
+from remote_fetch.tables.iceberg import IcebergTarget
 from remote_fetch.tables.target_filesystem import of_target
 from tests.redirecting import Redirecting, redirecting
 
@@ -74,3 +78,31 @@ def test_another_library_for_the_scheme_keeps_its_own_options() -> None:
     finally:
         fsspec.register_implementation("s3", own, clobber=True)
     assert filesystem.storage_options == {"use_listings_cache": False, "theirs": 1}
+
+
+def test_nothing_of_an_iceberg_table_is_written_to_the_host_of_a_redirect(tmp_path: Path) -> None:
+    """pyiceberg opens s3fs as it is. The data files are not written by pyiceberg."""
+    table = IcebergTarget("lake.orders", {"warehouse": str(tmp_path)})
+    with redirecting(307) as server:
+        properties = {
+            "s3.endpoint": f"http://127.0.0.1:{server.server_port}",
+            "s3.access-key-id": "AKID",
+            "s3.secret-access-key": "secret",
+            "s3.session-token": "token",
+            "s3.region": "eu-west-1",
+        }
+        io = SimpleNamespace(properties=properties)
+        table._table = SimpleNamespace(location=lambda: "s3://bucket/orders", io=io)
+        filesystem = table.folder()._fs
+        with pytest.raises(StorageDenied, match="somewhere else"):
+            filesystem.pipe_file("bucket/orders/a.parquet", b"rows")
+        properties |= {"s3.signer": "S3V4RestSigner", "uri": "http://127.0.0.1:1"}
+        assert table.folder()._fs.config_kwargs == {"signature_version": UNSIGNED}, "the signer stays"
+    table.close()
+    assert server.asked == []
+    assert server.redirected == ["PUT", "HEAD"]
+
+
+def test_another_filesystem_is_none_that_redirects() -> None:
+    filesystem = MemoryFileSystem()
+    assert direct(filesystem) is filesystem

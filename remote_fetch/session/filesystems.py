@@ -17,7 +17,7 @@ from remote_fetch.errors import ConfigError, MissingExtra
 from remote_fetch.fetch.plugins import scheme_of
 from remote_fetch.store_errors import failure_of
 
-__all__ = ["is_object_store", "open_filesystem", "protocols_of"]
+__all__ = ["direct", "is_object_store", "open_filesystem", "protocols_of"]
 
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure"}
 """The extra of remote-fetch that installs the SDK of a scheme."""
@@ -61,6 +61,19 @@ def open_filesystem(url: str, options: Mapping[str, Any], *, key: str) -> tuple[
         raise failure_of(error, f"{scheme}://...") or ConfigError(
             f"{key}={scheme}://...: no filesystem can be made of these options ({type(error).__name__})", key=key
         ) from error
+
+
+def direct(filesystem: Any) -> Any:
+    """A filesystem that another library has opened, as one that follows no redirect if it is of S3, GCS or Azure."""
+    kind, options = type(filesystem), filesystem.storage_options
+    library = kind.__module__.partition(".")[0]
+    if library == "adlfs":
+        from remote_fetch.azure_http import DirectFileSystem  # noqa: PLC0415 - as above
+
+        return DirectFileSystem(**options)
+    if library == "gcsfs":
+        return kind(**_of_gcs(options))
+    return kind(**_of_s3(options)) if library == "s3fs" else filesystem
 
 
 def _is_of(scheme: str, extra: str, library: str) -> bool:

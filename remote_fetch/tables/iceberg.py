@@ -26,6 +26,7 @@ from typing import Any
 import pyarrow as pa
 
 from remote_fetch.errors import ConfigError, CorruptSegment, MissingExtra, TableRefused
+from remote_fetch.session.filesystems import direct
 from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.table import Addition, TableChanged, TableFolder, said
 
@@ -46,6 +47,8 @@ _METRICS = "write.metadata.metrics.column."
 _TRIES, _PAUSE_S = 5, 0.2
 """How often a new catalog in a file is opened: two processes that make its tables at once get in each other's way."""
 _EXPECTED = "Give NAMESPACE.TABLE"
+_SIGNER = "s3.signer"
+"""The property that lets a service of the catalog sign each request."""
 
 
 class IcebergTarget:
@@ -164,7 +167,10 @@ class IcebergTarget:
         location = self._table.location()
         scheme = location.partition("://")[0] if "://" in location else "file"
         try:
-            filesystem = self._lib.io.fsspec.FsspecFileIO(dict(self._table.io.properties)).get_fs(scheme)
+            properties = dict(self._table.io.properties)
+            filesystem = self._lib.io.fsspec.FsspecFileIO(properties).get_fs(scheme)
+            if _SIGNER not in properties:  # the signer is known to the client of this filesystem alone
+                filesystem = direct(filesystem)
         except Exception as error:
             raise self._refused(f"has its files in {scheme}://, which cannot be opened", error) from None
         return TableFolder(filesystem, str(filesystem._strip_protocol(location)))
