@@ -2,7 +2,7 @@
 
 Rules of the file:
 
-- No call may create a topic.
+- No call may create a topic. The brokers create their own `__consumer_offsets` for the first consumer of librdkafka.
 - No call joins or changes a consumer group.
 - Every wait has a deadline.
 - A refusal of the broker is raised as the broker's own error.
