@@ -43,13 +43,13 @@ class Schemas:
         """`references` are the other documents, by their names. Raises RecursionError for one that is too deep."""
         self._known: dict[str, tuple[Any, Place]] = {}
         self._anchors: dict[tuple[str, str], tuple[Any, Place]] = {}
-        self._named = {name: Place(name.partition("#")[0], each, each) for name, each in references.items()}
-        self.top = Place("", schema, schema)
-        for place in (self.top, *self._named.values()):
-            self._note(place.document, place)
+        self.top = self._noted("", schema)
+        self._named = {name: self._noted(name.partition("#")[0], each) for name, each in references.items()}
 
     def at(self, schema: Any, place: Place) -> Place:
-        """The place of the schemas in a schema that stands at `place`."""
+        """The place of the schemas in a schema that stands at `place`. That of a resource is its own already."""
+        if schema is place.resource:
+            return place
         own = schema.get(_id_word(place.document)) if isinstance(schema, dict) else None
         uri = own.partition("#")[0] if isinstance(own, str) else ""
         return Place(_joined(place.base, uri), schema, place.document) if uri else place
@@ -87,8 +87,7 @@ class Schemas:
     def _follow(self, pointer: str, schema: Any, place: Place) -> tuple[Any, Place] | None:
         outer = place
         for part in pointer.split("/")[1:]:
-            outer = place if schema is place.resource else self.at(schema, place)
-            place = outer
+            place = outer = self.at(schema, place)
             step = part.replace("~1", "/").replace("~0", "~")
             if isinstance(schema, dict) and step in schema:
                 schema = schema[step]
@@ -97,6 +96,15 @@ class Schemas:
             else:
                 return None
         return schema, outer
+
+    def _noted(self, uri: str, document: Any) -> Place:
+        """The place of a document, of which all schemas are kept in mind."""
+        own = self.at(document, Place(uri, None, document)).base
+        place = Place(own, document, document)
+        if own != uri:
+            self._known.setdefault(own, (document, place))
+        self._note(document, place)
+        return place
 
     def _note(self, schema: Any, place: Place) -> None:
         """Keep in mind the schemas that have an `$id` or an anchor."""

@@ -66,6 +66,9 @@ def as_peer(ref: str, references: dict[str, Any], draft: Specification[Any], **w
         ("e.json", {"enum": [{"$id": "e.json", "type": "string"}]}, {"e.json": N}),
         ("e.json", {"$defs": {"enum": {"$id": "e.json", **N}}}, {}),
         ("#e", {"patternProperties": {"default": {"not": {"$anchor": "e", **N}}}}, {}),
+        ("#r", {"$defs": {"R": {"$anchor": "r", "$ref": "#/$defs/N"}, "N": N}}, {}),
+        ("#r", {"$id": A, "$defs": {"R": {"$anchor": "r", "$ref": "b.json"}, "N": {"$id": "b.json", **N}}}, {}),
+        ("#/$defs/R/y", {"$defs": {"R": {"$id": "n/r", "y": {"$ref": "#"}, "$ref": "m"}, "M": {"$id": "n/m"} | N}}, {}),
         ("n/a.json#/$defs/N", {"$id": "n/a.json", "$defs": {"N": N}}, {}),
     ],
 )  # fmt: skip
