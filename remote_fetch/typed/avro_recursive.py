@@ -36,6 +36,7 @@ class _Recoder:
         self._old = cache(writer.below)  # a node that is met again is the same one
         self._new = cache(reader.below)
         self._made: dict[tuple[str | int, str | int], Resolver] = {}
+        self._misfits: dict[tuple[str | int, str | int], str] = {}
 
     def resolver(self, written: Node, wanted: Node) -> Resolver:
         key = (_key(written), _key(wanted))
@@ -43,12 +44,15 @@ class _Recoder:
         def again(array: Column, hidden: Column | None) -> Column:
             return self._made[key](array, hidden)
 
+        if key in self._misfits:
+            raise Undecodable(self._misfits[key])
         if key not in self._made:
             known = len(self._made)
             self._made[key] = again
             try:
                 self._made[key] = self._resolver(written, wanted)
-            except Undecodable:
+            except Undecodable as error:
+                self._misfits[key] = str(error)  # it was taken to fit where it is met again, and does not even so
                 while len(self._made) > known:
                     self._made.popitem()  # those that were made for this one may need it
                 raise

@@ -8,6 +8,7 @@ import pytest
 
 from remote_fetch.typed.arrays import pa
 from remote_fetch.typed.avro import AvroReader
+from remote_fetch.typed.avro_recursive import _Recoder
 from remote_fetch.typed.outcome import Undecodable, decode_each
 from tests.typed.test_avro import record, text, typed
 
@@ -163,6 +164,34 @@ def test_a_record_that_does_not_fit_is_not_met_again() -> None:
     decoded = decode_each(reader.decoder(text(old)), pa.array(values), reader.arrow_type)
     assert decoded.values.to_pylist() == [{"b": {"a": None, "a2": {"b": b"\0\2\2\0\0"}}}, None]
     assert decoded.reasons == {1: "a record n2.A, which does not fit the reader's union"}
+
+
+def test_records_that_do_not_fit_are_resolved_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of three contains all three, so the ways to one of them are many."""
+
+    def graph(kind: str) -> Any:
+        met: set[int] = set()
+
+        def named(number: int) -> Any:
+            if number in met:
+                return f"R{number}"
+            met.add(number)
+            fields = [(f"f{each}", ["null", named(each)]) for each in range(3)]
+            return record(*fields, ("x", kind), name=f"R{number}")
+
+        return named(0)
+
+    asked = []
+    resolve = _Recoder._resolver
+
+    def counted(recoder: _Recoder, written: Any, wanted: Any) -> Any:
+        asked.append(written.name)
+        return resolve(recoder, written, wanted)
+
+    monkeypatch.setattr(_Recoder, "_resolver", counted)
+    with pytest.raises(Undecodable, match="the writer's int does not fit the reader's string"):
+        AvroReader(text(graph("string"))).decoder(text(graph("int")))
+    assert sorted(asked) == ["R0", "R1", "R2"]
 
 
 def test_schemas_that_are_nested_too_deeply_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
