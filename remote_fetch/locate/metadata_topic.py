@@ -122,9 +122,8 @@ class MetadataTopicLocator(ExactEnds):
         self._examined.add(topic_id)
         if any(known.timeline(partition).next_metadata_offset for partition in partitions):
             return
-        with suppress(
-            BrokerUnavailable, KafkaException
-        ):  # it is a question about the configuration, and may be refused
+        # These questions are about the configuration. Brokers may refuse them.
+        with suppress(BrokerUnavailable, KafkaException):
             ours, theirs = self._cluster.cluster_id(), known.cluster_id()
             if ours != theirs and self._cluster.topic_settings(name).get(_TIERED) == "true":
                 text = (
