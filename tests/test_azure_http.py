@@ -5,10 +5,8 @@ from __future__ import annotations
 import base64
 import pickle
 
-import fsspec
 import pytest
 from adlfs import AzureBlobFileSystem
-from fsspec.implementations.memory import MemoryFileSystem
 
 from remote_fetch.errors import ConfigError, StorageDenied
 from remote_fetch.session.filesystems import direct, is_object_store, open_filesystem
@@ -43,13 +41,3 @@ def test_the_account_comes_from_the_url_or_the_options() -> None:
         assert is_object_store(filesystem)
     with pytest.raises(ConfigError, match="no filesystem can be made of these options"):
         open_filesystem(url, {"account_key": KEY, "account_name": "another"}, key="to")
-
-
-def test_another_library_for_the_scheme_keeps_its_own_options() -> None:
-    own = fsspec.get_filesystem_class("az")
-    fsspec.register_implementation("az", MemoryFileSystem, clobber=True)
-    try:
-        filesystem, _ = open_filesystem("az://container/prefix", {"theirs": 1}, key="to")
-    finally:
-        fsspec.register_implementation("az", own, clobber=True)
-    assert filesystem.storage_options == {"use_listings_cache": False, "theirs": 1}

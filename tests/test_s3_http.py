@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
-import fsspec
 import pytest
 from botocore import UNSIGNED
 from fsspec.implementations.memory import MemoryFileSystem
@@ -68,16 +67,6 @@ def test_nothing_is_written_to_the_host_of_a_redirect(server: Redirecting) -> No
         target.pipe_file(f"{path}/a.parquet", b"rows")
     assert server.asked == []
     assert server.redirected == ["PUT", "HEAD"][: 2 if server.status in (301, 302, 307) else 1]  # HEAD for the region
-
-
-def test_another_library_for_the_scheme_keeps_its_own_options() -> None:
-    own = fsspec.get_filesystem_class("s3")
-    fsspec.register_implementation("s3", MemoryFileSystem, clobber=True)
-    try:
-        filesystem, _ = open_filesystem("s3://bucket/prefix", {"theirs": 1}, key="to")
-    finally:
-        fsspec.register_implementation("s3", own, clobber=True)
-    assert filesystem.storage_options == {"use_listings_cache": False, "theirs": 1}
 
 
 def test_nothing_of_an_iceberg_table_is_written_to_the_host_of_a_redirect(tmp_path: Path) -> None:

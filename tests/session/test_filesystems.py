@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from remote_fetch.errors import ConfigError, MissingExtra
 from remote_fetch.session.filesystems import is_object_store, open_filesystem, protocols_of
@@ -29,3 +31,14 @@ def test_errors_name_the_key_and_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "gcsfs.core", None)
     with pytest.raises(MissingExtra, match=r"remote-fetch\[gcs\]"):
         open_filesystem("gs://bucket/a", {}, key="to")
+
+
+@pytest.mark.parametrize("scheme", ["az", "s3"])
+def test_another_library_for_a_scheme_keeps_its_own_options(scheme: str) -> None:
+    own = fsspec.get_filesystem_class(scheme)
+    fsspec.register_implementation(scheme, MemoryFileSystem, clobber=True)
+    try:
+        filesystem, _ = open_filesystem(f"{scheme}://bucket/prefix", {"theirs": 1}, key="to")
+    finally:
+        fsspec.register_implementation(scheme, own, clobber=True)
+    assert filesystem.storage_options == {"use_listings_cache": False, "theirs": 1}
