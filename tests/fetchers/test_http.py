@@ -149,6 +149,18 @@ def test_a_refused_range_is_the_end_only_if_the_object_has_no_byte_there(server:
     store.close()
 
 
+def test_an_empty_object_may_come_whole(server: RangeServer) -> None:
+    """nginx and Go's net/http answer a range of an empty file so. A broker leaves an offset index empty."""
+    store = HttpFetcher().open_store({"remote.storage.url": server.url})
+    server.files |= {"empty": b"", "full": b"abc"}
+    server.plan = lambda asked: Fault(FaultKind.WHOLE)
+    assert [store.get("empty", 0, 5), store.get("empty"), store.size("empty")] == [b"", b"", 0]
+    for name, start in (("full", 0), ("empty", 1)):
+        with pytest.raises(StorageUnavailable, match="the whole object"):
+            store.get(name, start, 5)
+    store.close()
+
+
 def test_a_redirect_to_what_is_no_url(server: RangeServer) -> None:
     found = failure(server, Fault(FaultKind.REDIRECT, location="http://[bad/"))
     assert type(found) is StorageDenied
