@@ -118,6 +118,14 @@ class TimedProtocol(H11Protocol):
         """
         return False
 
+    def send_400_response(self, msg: str) -> None:
+        """As uvicorn's, unless a request waits for its answer: then its body is broken, and the Gate refuses a body.
+
+        A connection has room for one answer to a request. The second one would be an error with a stack in the log.
+        """
+        if self.cycle is None or self.cycle.response_complete:
+            super().send_400_response(msg)
+
     def shutdown(self) -> None:
         """As uvicorn's, and the connection is looked at more often from now on.
 

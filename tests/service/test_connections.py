@@ -274,6 +274,19 @@ def test_headers_that_are_too_long() -> None:
                 assert connection.recv(1 << 16).startswith(b"HTTP/1.1 " + status)
 
 
+def test_a_body_that_is_broken(caplog: pytest.LogCaptureFixture) -> None:
+    """Its request gets one answer, that to a body."""
+    caplog.set_level(logging.INFO, "remote_fetch.service.access")
+    head = request("/healthz")[:-2] + b"Transfer-Encoding: chunked\r\n\r\n"
+    with serving() as address, socket.create_connection(address) as connection:
+        connection.sendall(head + b"no size of a chunk\r\n")
+        head, _, body = received_of(connection).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 413 ")
+    assert json.loads(body)["error"]["code"] == "BODY_REFUSED"
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+    assert [line.split()[4:6] for line in caplog.messages if "/healthz" in line] == [["413", f"{len(body)}"]]
+
+
 def status_of(connection: http.client.HTTPConnection, path: str) -> int:
     """The status of the whole answer to a GET."""
     connection.request("GET", path, headers=basic())
