@@ -15,6 +15,8 @@ Rules of the file:
 - A connection beyond the most of the service ends the one that has been idle for longest. If no connection is idle,
   the Gate refuses its requests, and the others go on. uvicorn's own limit (`limit_concurrency`) would refuse the
   requests of all connections while too many are open.
+- A TLS handshake may end after the service has stopped to listen. Its connection ends at once: the end of the service
+  would wait for a request.
 - A connection that is cut off keeps no memory: `abort` drops what was not sent.
 """
 
@@ -53,6 +55,12 @@ class TimedLoop(asyncio.SelectorEventLoop):
         super().__init__(self._watched)
         self._handshake_timeout_s = handshake_timeout_s
         self._quiet_until_s = 0.0
+        self._servers: list[asyncio.Server] = []
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether a server of this loop takes no new connections any more."""
+        return not all(server.is_serving() for server in self._servers)
 
     async def create_server(self, *arguments: Any, **options: Any) -> asyncio.Server:
         """As asyncio's."""
@@ -61,6 +69,7 @@ class TimedLoop(asyncio.SelectorEventLoop):
         server = await super().create_server(*arguments, **options)
         # From Python 3.12 on it waits for connections in their TLS handshake too. uvicorn waits for all others itself.
         server.wait_closed = _return_at_once  # type: ignore[method-assign]
+        self._servers.append(server)
         return server
 
     def keeps_bytes(self, connection: TransportSocket) -> bool:
@@ -106,6 +115,9 @@ class TimedProtocol(H11Protocol):
         # A TLS transport forgets its socket before it reports the loss of the connection.
         self._socket = transport.get_extra_info("socket")
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.loop.is_ending:
+            transport.abort()
+            return
         if len(self.connections) > self.max_connections and not self._end_an_idle_one():
             self.app_state = {**self.app_state, EXCESS: self.max_connections}
         self._since_s = self._idle_since_s = self.loop.time()

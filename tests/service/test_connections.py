@@ -160,6 +160,40 @@ def test_a_closed_connection_is_still_bounded_at_the_end_of_the_service(
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
+def test_a_handshake_that_ends_after_the_service_has_stopped_to_listen(tmp_path: Path) -> None:
+    """Its connection ends at once, while an answer under way still has its time."""
+    files = make_certificates(tmp_path / "tls")
+    client = ssl.create_default_context(cafile=files.authority)
+    received: list[bytes] = []
+
+    def listens() -> bool:
+        try:
+            socket.create_connection(address).close()
+        except ConnectionError:
+            return False
+        return True
+
+    def come_late() -> None:
+        with under_way, late:
+            assert eventually(lambda: not listens(), WAIT_S)
+            with client.wrap_socket(late, server_hostname="localhost") as secured:
+                received.append(received_of(secured))
+            received.append(received_of(under_way))
+
+    slow = socket.socket()
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 10)
+    thread = threading.Thread(target=come_late)
+    with slow, serving(tls=TlsFiles(str(files.certificate), str(files.key)), headers_timeout_s=30.0) as address:
+        late = socket.create_connection(address)
+        slow.connect(address)
+        under_way = client.wrap_socket(slow, server_hostname="localhost")
+        under_way.sendall(request())
+        assert under_way.recv(1)
+        thread.start()
+    thread.join()
+    assert [bool(one) for one in received] == [False, True]
+
+
 def test_an_answer_is_not_sent_while_asyncio_keeps_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel has room for more, and asyncio has not come to write. The connection has to outlast that."""
     found: list[str] = []
