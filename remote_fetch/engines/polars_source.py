@@ -35,6 +35,10 @@ class _NotUnderstood(Exception):
     """A part of a predicate that says nothing of partition, offset and timestamp, or says it in another way."""
 
 
+_STRANGE = (_NotUnderstood, KeyError, TypeError, ValueError, IndexError, OverflowError, pa.ArrowException)
+"""The errors of a tree that is not understood. A number of more than 64 bits is an OverflowError."""
+
+
 def lazy_frame(scan: TopicScan) -> pl.LazyFrame:
     """The topic as a LazyFrame that reads what a query needs, while it runs."""
     schema: Any = pl.from_arrow(scan.schema.empty_table())
@@ -71,7 +75,7 @@ def arrow_predicate(predicate: pl.Expr) -> Any:
             return None
     try:
         return _known(tree)
-    except (_NotUnderstood, KeyError, TypeError, ValueError, IndexError, pa.ArrowException, RecursionError):
+    except (*_STRANGE, RecursionError):
         return None
 
 
@@ -84,7 +88,7 @@ def _known(tree: Any) -> Any:
     for side in ("left", "right"):
         try:
             sides.append(_known(parts[side]))
-        except (_NotUnderstood, KeyError, TypeError, ValueError, IndexError, pa.ArrowException):
+        except _STRANGE:
             continue
     if not sides:
         raise _NotUnderstood
