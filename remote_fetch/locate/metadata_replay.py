@@ -33,6 +33,8 @@ from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.leases import Leases
 from remote_fetch.locate.replay import NO_EPOCH, CutOff, Replay
 from remote_fetch.locate.replay_cache import Remark, ReplayCache, TopicOrigin
+from remote_fetch.locate.replay_saver import ReplaySaver
+from remote_fetch.locate.saved_replay import SavedReplay
 from remote_fetch.locate.slices import ONE_ANSWER_S, Newcomer
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.tombstones import Tombstones
@@ -54,10 +56,6 @@ _POLL_S = 0.2
 _RETRY_S = 0.1
 _MAX_BEGINS = 5
 """How often one reading begins, because retention can delete the first records of the topic during it."""
-_SAVED_AFTER_OFFSETS = 5_000
-"""A reading that advanced this far is saved soon after. A shorter one is saved at the end."""
-_SAVE_DELAY_S = 5.0
-"""The first records of a reader matter more than the saving of timelines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +94,11 @@ class MetadataTopic:
     ) -> None:
         self.name = name
         self._cluster = cluster
-        self._cache = cache
         self._new_replay = new_replay
         self._now_ms = now_ms
         self._tombstones = Tombstones(cluster, name)
-        self._origin: TopicOrigin | None = None
+        self._saver = ReplaySaver(cache, self._unsaved)
         self._is_finished = threading.Event()
-        self._saving = threading.Lock()
-        self._saver: threading.Timer | None = None
         self._timeout_ms = timeout_ms
         self._replays: dict[Uuid | None, Replay] = {}
         self._count: int | None = None
@@ -122,7 +117,7 @@ class MetadataTopic:
     @property
     def remarks(self) -> tuple[Remark, ...]:
         """The reports of the cache so far."""
-        return () if self._cache is None else self._cache.remarks
+        return self._saver.remarks
 
     def is_on(self, cluster: Cluster) -> bool:
         """Whether the topic is read through this client of a cluster."""
@@ -172,37 +167,12 @@ class MetadataTopic:
         The part that it has read is saved too: it is as good as its begin.
         """
         self._is_finished.set()
-        cache, saver = self._cache, self._saver
-        if cache is None:
-            return
-        if saver is not None:
-            saver.cancel()
-            saver.join()
-        self._save()
-        self._cache = None
-        cache.close()
+        self._saver.close()
 
-    def _save(self) -> None:
-        """Save the metadata partitions that were read on since they were saved."""
-        with self._saving:
-            cache, origin = self._cache, self._origin
-            if cache is None or origin is None:
-                return
-            with self._reading:
-                pending = [(replay, replay.to_save(origin, topic_id)) for topic_id, replay in self._replays.items()]
-            # The values are packed and written outside of the lock, so that readers do not wait for it.
-            for replay, saved in pending:
-                if saved and cache.save(origin, saved):
-                    replay.saved_to.update({each.number: each.next_offset for each in saved})
-
-    def _save_soon(self, replay: Replay) -> None:
-        """Save in a while if much was read, so that other processes need not wait for the end of this one."""
-        if self._cache is None or (self._saver is not None and self._saver.is_alive()):
-            return
-        if sum(replay.unsaved().values()) >= _SAVED_AFTER_OFFSETS:
-            self._saver = threading.Timer(_SAVE_DELAY_S, self._save)
-            self._saver.daemon = True
-            self._saver.start()
+    def _unsaved(self, origin: TopicOrigin) -> list[tuple[Replay, list[SavedReplay]]]:
+        """The replays, each with the part of it that was read since it was saved."""
+        with self._reading:
+            return [(replay, replay.to_save(origin, topic_id)) for topic_id, replay in self._replays.items()]
 
     def _read(self, topic_id: Uuid | None, numbers: set[int]) -> None:
         asked_s = time.monotonic()
@@ -225,7 +195,7 @@ class MetadataTopic:
                 self._failure = _Failure(time.monotonic(), topic_id, frozenset(numbers), kept)
                 raise
             self._read_at_s.update({(topic_id, number): began_s for number in numbers})
-            self._save_soon(self._replay(topic_id))
+            self._saver.save_soon(self._replay(topic_id))
 
     def _replay(self, topic_id: Uuid | None) -> Replay:
         if topic_id not in self._replays:
@@ -244,8 +214,8 @@ class MetadataTopic:
             # Checked here, because a consumer without the permission waits and gets no error.
             raise denied(self.name)
         self._count = len(described.partitions)
-        if self._cache is not None:
-            self._origin = self._origin_of(described)
+        if self._saver.is_on:
+            self._saver.origin = self._origin_of(described)
         return self._count
 
     def _origin_of(self, described: Topic) -> TopicOrigin | None:
@@ -268,8 +238,8 @@ class MetadataTopic:
         bounds = self._bounds(numbers)
         if self._is_lost(replay, bounds, began_ms):
             bounds |= self._bounds(replay.read_to.keys() - bounds.keys())
-            if self._cache is not None:
-                self._origin = self._origin_of(self._patiently(lambda: self._cluster.describe(self.name)))
+            if self._saver.is_on:
+                self._saver.origin = self._origin_of(self._patiently(lambda: self._cluster.describe(self.name)))
             replay = self._replays[topic_id] = self._new_replay(topic_id)
         if begins == 1:
             self._resume(topic_id, replay, bounds, began_ms)
@@ -315,9 +285,7 @@ class MetadataTopic:
     ) -> None:
         """Restore the saved replays of metadata partitions that were not read yet."""
         fresh = bounds.keys() - replay.read_to.keys()
-        if self._cache is None or self._origin is None or not fresh:
-            return
-        for number, saved in self._cache.load(self._origin, topic_id, sorted(fresh)).items():
+        for number, saved in self._saver.load(topic_id, sorted(fresh)).items():
             low, high, _ = bounds[number]
             if low <= saved.next_offset <= high and not self._tombstones.missed(saved.origin.taken_at_ms, now_ms):
                 replay.restore(saved)

@@ -13,7 +13,6 @@ from confluent_kafka import KafkaError, KafkaException
 from remote_fetch.config import KEYS
 from remote_fetch.errors import Cancelled, Unlocatable
 from remote_fetch.formats.metadata_partitioner import metadata_partition
-from remote_fetch.locate import metadata_replay
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic
 from remote_fetch.locate.metadata_topic import MetadataTopicLocator
@@ -450,32 +449,6 @@ def test_remarks_reach_each_reader_once() -> None:
         locator.pass_on_remarks()
     assert len(heard) == 2
     assert len(set(heard)) == 1
-
-
-def test_a_long_reading_is_saved_while_the_reader_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata_replay, "_SAVE_DELAY_S", 0.01)
-    monkeypatch.setattr(metadata_replay, "_SAVED_AFTER_OFFSETS", 6)
-    topics, clock, files = written(), Clock(), Files()
-    reader = opened(topics, clock, files)
-    reader.read_for([PARTITION])
-    assert reader._saver is not None
-    reader._saver.join(10)
-    assert len(files.files) == 1
-    topics.write(PARTITION, 2)
-    reader.read_for([PARTITION])
-    assert not reader._saver.is_alive(), "one record is not worth a thread"
-    reader.close()
-    topics.offsets_read = 0
-    opened(topics, clock, files).read_for([PARTITION])
-    assert topics.offsets_read == 0
-
-
-def test_closing_ends_the_pause_before_a_save(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata_replay, "_SAVE_DELAY_S", 600.0)
-    monkeypatch.setattr(metadata_replay, "_SAVED_AFTER_OFFSETS", 1)
-    threads = threading.active_count()
-    assert len(saved_by(written(), Clock(), [PARTITION]).files) == 1
-    assert threading.active_count() == threads
 
 
 def test_records_that_cannot_be_read_are_counted_after_a_resume_too() -> None:
