@@ -38,6 +38,7 @@ class ReplaySaver:
     ) -> None:
         self.origin: TopicOrigin | None = None
         self._cache = cache
+        self._is_closed = False
         self._unsaved = unsaved
         self._saving = threading.Lock()
         self._timer: threading.Timer | None = None
@@ -45,11 +46,11 @@ class ReplaySaver:
     @property
     def is_on(self) -> bool:
         """Whether there is a cache, and it is open."""
-        return self._cache is not None
+        return self._cache is not None and not self._is_closed
 
     @property
     def remarks(self) -> tuple[Remark, ...]:
-        """The reports of the cache so far."""
+        """The reports of the cache so far, also those of the last save, which `close` makes."""
         return () if self._cache is None else self._cache.remarks
 
     def load(self, topic_id: Uuid | None, numbers: Collection[int]) -> Mapping[int, SavedReplay]:
@@ -60,7 +61,7 @@ class ReplaySaver:
 
     def save_soon(self, replay: Replay) -> None:
         """Save in a while if much was read, so that other processes need not wait for the end of this one."""
-        if self._cache is None or (self._timer is not None and self._timer.is_alive()):
+        if not self.is_on or (self._timer is not None and self._timer.is_alive()):
             return
         if sum(replay.unsaved().values()) >= _SAVED_AFTER_OFFSETS:
             self._timer = threading.Timer(_SAVE_DELAY_S, self._save)
@@ -70,13 +71,13 @@ class ReplaySaver:
     def close(self) -> None:
         """Save what is not saved, and close the cache. May be called twice."""
         cache, timer = self._cache, self._timer
-        if cache is None:
+        if cache is None or self._is_closed:
             return
         if timer is not None:
             timer.cancel()
             timer.join()
         self._save()
-        self._cache = None
+        self._is_closed = True
         cache.close()
 
     def _save(self) -> None:

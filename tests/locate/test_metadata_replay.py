@@ -16,7 +16,7 @@ from remote_fetch.formats.metadata_partitioner import metadata_partition
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic
 from remote_fetch.locate.metadata_topic import MetadataTopicLocator
-from remote_fetch.locate.replay_cache import ReplayCache
+from remote_fetch.locate.replay_cache import Remark, ReplayCache
 from remote_fetch.locate.unreadable import unlocatable
 from remote_fetch.model import TopicIdPartition
 from tests.locate.metadata_double import COUNT, DATA_ID, OTHER_ID, PARTITIONS, Files, Message, Topics, record
@@ -449,6 +449,19 @@ def test_remarks_reach_each_reader_once() -> None:
         locator.pass_on_remarks()
     assert len(heard) == 2
     assert len(set(heard)) == 1
+
+
+def test_the_failure_of_the_last_save_is_passed_on() -> None:
+    """A session ends its reader first, and then passes on the remarks."""
+    topics, files = written(), Files()
+    heard: list[Remark] = []
+    reader = opened(topics, Clock(), files)
+    locator = MetadataTopicLocator(cast(Cluster, topics), reader, say=pytest.fail, remark=heard.append)
+    locator.refresh(PARTITION)
+    files.error = "Disk full"
+    reader.finish()
+    locator.pass_on_remarks()
+    assert ["Disk full" in one.text for one in heard] == [True]
 
 
 def test_records_that_cannot_be_read_are_counted_after_a_resume_too() -> None:

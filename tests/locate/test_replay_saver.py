@@ -85,6 +85,16 @@ def test_without_a_cache_or_an_identity_nothing_is_saved_or_loaded() -> None:
     assert plain.saver.remarks == ()
 
 
+def test_the_report_of_the_last_save_can_be_heard_after_it() -> None:
+    """A session passes the reports on at its end, after it has saved."""
+    reader = Reader(Files("Disk full"))
+    reader.read(0)
+    reader.saver.close()
+    (remark,) = reader.saver.remarks
+    assert "the timelines cannot be saved: Disk full" in remark.text
+    assert not reader.saver.is_on
+
+
 def test_nothing_is_asked_for_no_metadata_partition() -> None:
     files = Files()
     assert Reader(files).saver.load(DATA_ID, []) == {}
