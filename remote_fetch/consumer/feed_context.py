@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-from copy import copy
 
 from confluent_kafka import KafkaException
 
@@ -18,6 +17,7 @@ from remote_fetch.errors import RemoteFetchError, UnknownTopic
 from remote_fetch.model import IsolationLevel, TopicIdPartition, Uuid
 from remote_fetch.session.circuit import Circuit
 from remote_fetch.session.session import Session
+from remote_fetch.shared_failure import SharedFailure
 
 __all__ = ["LOCAL_START_S", "SMALLEST_SHARE_BYTES", "FeedContext"]
 
@@ -49,7 +49,7 @@ class FeedContext:
         self._lock = threading.Lock()
         self._circuit = circuit or Circuit()
         self._topics: dict[str, dict[int, TopicIdPartition]] = {}
-        self._failures: dict[str, tuple[float, RemoteFetchError | KafkaException]] = {}
+        self._failures: dict[str, SharedFailure] = {}
         self._local_starts: dict[TopicIdPartition, tuple[float, int | None]] = {}
         self._asking = threading.Lock()
         self._naming = threading.Lock()
@@ -81,15 +81,10 @@ class FeedContext:
         with self._naming:
             known = self._topics.get(topic)
             if known is None or known is before:
-                failed_s, failure = self._failures.get(topic, (asked_s, None))
-                if failure is not None and failed_s > asked_s:
-                    # Else each worker would wait for the same error in turn, the last of n workers n times as long.
-                    raise copy(failure)
-                try:
+                failure = self._failures.setdefault(topic, SharedFailure(self.clock))
+                failure.check(asked_s)
+                with failure.kept(RemoteFetchError, KafkaException):
                     known = {partition.partition: partition for partition in self.session.locator.partitions(topic)}
-                except (RemoteFetchError, KafkaException) as error:
-                    self._failures[topic] = self.clock(), copy(error)  # without frames and their clients
-                    raise
                 self._topics[topic] = known
             return known
 

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from copy import copy
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -37,6 +36,7 @@ from remote_fetch.locate.contact import SERVERS_KEY, first_contact
 from remote_fetch.locate.epoch_prober import EpochProber
 from remote_fetch.locate.slices import Newcomer, ask_in_slices
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
+from remote_fetch.shared_failure import SharedFailure
 
 __all__ = ["Cluster", "Topic"]
 
@@ -76,8 +76,7 @@ class Cluster:
         self._servers_key = servers_key
         self._is_unchecked = checks
         self._checking = threading.Lock()
-        self._no_contact: BrokerUnavailable | None = None
-        self._no_contact_s = 0.0
+        self._no_contact = SharedFailure()
         self._timeout_s = timeout_ms / 1000
         self._admin: AdminClient | None = None
         self._newcomer = Newcomer()
@@ -297,15 +296,10 @@ class Cluster:
         with self._checking:
             if not self._is_unchecked:
                 return
-            if self._no_contact is not None and self._no_contact_s >= asked_s:
-                # Else each thread would wait for the same error in turn, the last of n threads n times as long.
-                raise copy(self._no_contact)
-            try:
+            self._no_contact.check(asked_s)
+            with self._no_contact.kept(BrokerUnavailable):
                 asked = admin_properties(self.properties)
                 client = first_contact(asked, lambda: self._is_closed, self._servers_key)
-            except BrokerUnavailable as error:
-                self._no_contact, self._no_contact_s = copy(error), time.monotonic()  # without frames and their clients
-                raise
             with self._making:
                 self._check_open()
                 self._admin, self._is_unchecked = client, False

@@ -16,8 +16,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable
-from copy import copy
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -40,6 +38,7 @@ from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.tombstones import Tombstones
 from remote_fetch.locate.unreadable import denied
 from remote_fetch.model import TopicIdPartition, Uuid
+from remote_fetch.shared_failure import SharedFailure
 
 __all__ = ["METADATA_TOPIC", "METADATA_TOPICS", "MetadataTopic"]
 
@@ -56,20 +55,6 @@ _POLL_S = 0.2
 _RETRY_S = 0.1
 _MAX_BEGINS = 5
 """How often one reading begins, because retention can delete the first records of the topic during it."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """A read that failed: its time, its metadata partitions, and its error."""
-
-    at_s: float
-    topic_id: Uuid | None
-    numbers: frozenset[int]
-    error: Unlocatable | KafkaException
-
-    def answers(self, topic_id: Uuid | None, numbers: set[int], asked_s: float) -> bool:
-        """Whether this failure also answers a question from `asked_s` about these metadata partitions."""
-        return self.topic_id == topic_id and numbers <= self.numbers and self.at_s >= asked_s
 
 
 def _wall_clock_ms() -> int:
@@ -106,7 +91,7 @@ class MetadataTopic:
         self._asking = threading.Lock()
         self._wanted: dict[Uuid | None, set[int]] = {}
         self._read_at_s: dict[tuple[Uuid | None, int], float] = {}
-        self._failure: _Failure | None = None
+        self._failures: dict[Uuid | None, tuple[set[int], SharedFailure]] = {}
         self._newcomer = Newcomer()
 
     @property
@@ -182,18 +167,16 @@ class MetadataTopic:
             # A reading that began after this call has reached the end that this call needs.
             if all(self._read_at_s.get((topic_id, number), 0.0) >= asked_s for number in numbers):
                 return
-            if self._failure is not None and self._failure.answers(topic_id, numbers, asked_s):
-                # Else each thread would wait for the same error in turn, the last of n threads n times as long.
-                raise self._failure.error.with_traceback(None)
+            read_before, failure = self._failures.get(topic_id, (set(), SharedFailure()))
+            if numbers <= read_before:
+                failure.check(asked_s)
             with self._asking:
                 numbers |= self._wanted.pop(topic_id, set())
+            failure = SharedFailure()
+            self._failures[topic_id] = numbers, failure
             began_s = time.monotonic()
-            try:
+            with failure.kept(Unlocatable, KafkaException):
                 self._catch_up(topic_id, numbers)
-            except (Unlocatable, KafkaException) as error:
-                kept = copy(error)  # without frames and their clients
-                self._failure = _Failure(time.monotonic(), topic_id, frozenset(numbers), kept)
-                raise
             self._read_at_s.update({(topic_id, number): began_s for number in numbers})
             self._saver.save_soon(self._replay(topic_id))
 
