@@ -67,8 +67,8 @@ class CommitStrategy(Protocol):
     def put(self, name: str, content: bytes) -> None:
         """Write a small file so that it is there as a whole or not at all."""
 
-    def put_new(self, name: str, content: bytes) -> None:
-        """As `put`, but a file of this name stays as it is.
+    def put_new(self, name: str, content: bytes, *, staging: str) -> None:
+        """As `put`, but a file of this name stays as it is. `staging` is the directory of the job, for drafts.
 
         Of two processes that do this at once, the first one wins. Where the filesystem cannot do that, either may.
         """
@@ -97,7 +97,7 @@ class ObjectStoreCommit:
         """As `CommitStrategy.put`. A store shows an object when all of it has arrived."""
         self._fs.pipe_file(name, content)
 
-    def put_new(self, name: str, content: bytes) -> None:
+    def put_new(self, name: str, content: bytes, *, staging: str) -> None:
         """As `CommitStrategy.put_new`. S3 has If-None-Match for that, GCS ifGenerationMatch. Azure knows both."""
         try:
             self._fs.pipe_file(name, content, mode="create")
@@ -164,10 +164,10 @@ class MovingCommit:
         """As `CommitStrategy.put`: a draft is written and renamed."""
         self._put(name, content, posixpath.dirname(name))
 
-    def put_new(self, name: str, content: bytes) -> None:
+    def put_new(self, name: str, content: bytes, *, staging: str) -> None:
         """As `CommitStrategy.put_new`. Few filesystems can rename so that a file stays."""
         if size_bytes_of(self._fs, name) is None:
-            self.put(name, content)
+            self._put(name, content, staging)
 
     def remove(self, name: str) -> None:
         """As `CommitStrategy.remove`."""
@@ -210,7 +210,7 @@ class LocalCommit(MovingCommit):
         os.makedirs(os.path.dirname(target), exist_ok=True)
         os.rename(ready, target)  # an empty directory may be at the target; rename replaces it
 
-    def put_new(self, name: str, content: bytes) -> None:
+    def put_new(self, name: str, content: bytes, *, staging: str) -> None:
         """As `CommitStrategy.put_new`. A link to the draft is made unless there is a file of this name."""
         self.prepare(name)
         draft = f"{name}.{uuid4().hex}"
@@ -220,7 +220,7 @@ class LocalCommit(MovingCommit):
         except FileExistsError:
             pass
         except OSError:  # a disk without hard links
-            super().put_new(name, content)
+            super().put_new(name, content, staging=staging)
         os.unlink(draft)
 
     def _replace(self, draft: str, name: str) -> None:

@@ -95,7 +95,7 @@ def _finished(target: Target, url: str) -> Committed | None:
         if target.decided() is not None or target.committed() is not None:
             return _finished(target, url)
         raise ConfigError(
-            f"{url} is not empty, and was not written by backfill() or export",
+            f"{url} is not empty, and no backfill() or export has ended in it",
             key="to",
             hint=_OTHER,
         )

@@ -114,7 +114,7 @@ def saved_or_planned(
         if not (left or begun.has_parted):
             return fingerprint, begun
         job = spec.plan(begun.begun, begun.reads)
-        staging.clean_up()
+        staging.begin_again()
     if job.reads.offsets:
         staging.keep_plan(dump_job(job, spec.fingerprint, held))
     return spec.fingerprint, job

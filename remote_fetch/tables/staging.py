@@ -120,6 +120,10 @@ class Staging:
         if self._fs.exists(self.staging):  # in an object store a folder ends with its last file
             self._remove(self.staging)
 
+    def begin_again(self) -> None:
+        """Remove plan and records of a plan that another one replaces."""
+        self.clean_up()
+
     def attempt_names(self) -> set[str]:
         """The attempts that have a directory."""
         return {posixpath.basename(name.rstrip("/")) for name in self._names_in(self.attempts)}

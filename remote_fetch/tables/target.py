@@ -7,11 +7,14 @@ Rules of the file:
   is a symbolic link, it lies beside the directory that the link leads to: a rename does not leave a disk.
 - The commit begins with a manifest in the staging directory. From then on it can only be finished. Of two drivers of
   the job the first one decides, and either finishes its commit.
+- Unless one rename puts the files in place, a file in the target says whose commit is under way there. Of two jobs that
+  begin to commit at once, the first one to create it goes on. It is removed when the manifest is there.
 - The commit ends with the manifest in the target (see `commit`); then the staging directory is removed.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import posixpath
 from collections.abc import Mapping
@@ -24,6 +27,9 @@ from remote_fetch.tables.job_records import Committed
 from remote_fetch.tables.staging import Staging
 
 __all__ = ["Target"]
+
+_CLAIM = "_claim.json"
+"""The name of the file in a target that says whose commit is under way; readers pass over it as over the manifest."""
 
 
 class Target(Staging):
@@ -75,16 +81,27 @@ class Target(Staging):
         """Whether a disk is mounted at the target: no directory can be put in its place."""
         return self._is_local and os.path.ismount(self.path)
 
+    def begin_again(self) -> None:
+        """As `Staging.begin_again`. Raises StorageUnavailable if another driver has begun a commit in that time."""
+        if self.decided() is not None:
+            raise StorageUnavailable(
+                f"another driver of the job has begun to commit to {self.path}",
+                hint="The same call again finishes that commit",
+            )
+        super().begin_again()
+
     def decide(self, committed: Committed) -> None:
         """Begin a commit, unless another driver of the job has begun one. `decided` tells which of them it is."""
-        self._commit.put_new(posixpath.join(self.staging, MANIFEST), committed.dump().encode("utf-8"))
+        self._put_new(posixpath.join(self.staging, MANIFEST), committed.dump())
 
     def complete(self, committed: Committed) -> None:
         """Put the files of the records in place, and then the manifest. If it fails anywhere, call it again.
 
-        Raises StorageUnavailable if a file is gone: another driver may have ended the commit, or have begun the job
-        again just before it was decided.
+        Raises StorageUnavailable if another commit is under way in the target, or has ended there, and if a file is
+        gone: another driver may have ended the commit, or have begun the job again just before it was decided.
         """
+        if not self._is_local:
+            self._claim(committed)
         placements = [
             Placement(self.attempt_path(record.attempt, file.path), file.path, file.size_bytes)
             for record in committed.records
@@ -98,4 +115,30 @@ class Target(Staging):
                 f"{self.staging} lacks a file of the commit that was begun",
                 hint=f"Run the same job again. If that fails too, remove {self.staging} and {self.path} first",
             ) from error
+        if not self._is_local:
+            self._remove(posixpath.join(self.path, _CLAIM))
         self.clean_up()
+
+    def _claim(self, committed: Committed) -> None:
+        """Keep all other commits out of the target. Raises StorageUnavailable if one of them was first."""
+        name, text = posixpath.join(self.path, _CLAIM), json.dumps(_identity(committed))
+        self._put_new(name, text)
+        is_own = self._get(name) == text.encode("utf-8")
+        done = self.committed()  # looked for behind the claim: a commit that has ended has removed its own
+        if is_own if done is None else _identity(done) == _identity(committed):
+            return
+        if is_own:
+            self._remove(name)
+        raise StorageUnavailable(
+            f"another commit has begun to put its files into {self.path}",
+            hint="Choose another target. If that commit has failed, the same call again finishes it; to do without its "
+            f"files, remove {self.path}",
+        )
+
+    def _put_new(self, name: str, text: str) -> None:
+        self._commit.put_new(name, text.encode("utf-8"), staging=self.staging)
+
+
+def _identity(committed: Committed) -> dict[str, Any]:
+    """The job of a commit, and the attempts whose files it has. No two attempts have the same name."""
+    return {"job_id": committed.job_id, "attempts": [record.attempt for record in committed.records]}

@@ -334,7 +334,7 @@ def test_waves_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_target_that_is_taken(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="is not empty, and was not written by backfill"):
+    with pytest.raises(ConfigError, match="is not empty, and no backfill"):
         backfill(NO_SPARK, "codecs", to=str(tmp_path), options=options())
     to = str(tmp_path / "out")
     backfill(spark, "lat", to=to, options=options(), job_id="mine")

@@ -15,12 +15,14 @@ import pytest
 
 from remote_fetch.errors import ConfigError, StorageUnavailable
 from remote_fetch.session.session import Session
-from remote_fetch.tables import staging
+from remote_fetch.tables import export_job, staging
 from remote_fetch.tables.commit import MANIFEST, LocalCommit, MovingCommit, ObjectStoreCommit
+from remote_fetch.tables.export_plan import plan_export
 from remote_fetch.tables.job_records import Committed
 from remote_fetch.tables.staging import Staging
 from remote_fetch.tables.target import Target
 from tests.tables.tables import COLUMNS, Topic, export, same
+from tests.tables.test_outdated_plans import delete, killed_in_partition_1
 
 
 def first_calls(patch: pytest.MonkeyPatch, owner: type, name: str, other: Callable[[], object]) -> None:
@@ -235,3 +237,77 @@ def test_both_move_the_files_of_one_commit(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(LocalCommit, "_place", twice)
     assert export(topic, where).rows == 20
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """A target in a store that knows no directories and no renaming."""
+    monkeypatch.setattr(staging, "choose_commit", ObjectStoreCommit)
+    return {"format": "parquet", "to": f"memory://{uuid4().hex}/lake/orders"}
+
+
+def files_in(where: dict[str, str]) -> list[str]:
+    """The names of the files of a target, and of those beside it."""
+    filesystem, path = fsspec.core.url_to_fs(where["to"])
+    parent = path.rpartition("/")[0]
+    return sorted(name.removeprefix(f"{parent}/") for name in filesystem.find(parent))
+
+
+def test_another_job_commits_before_one_commits_to_a_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: dict[str, str]
+) -> None:
+    """Their files may have the same names there."""
+    topic = Topic(tmp_path / "tier").grow(1)
+    first_calls(monkeypatch, Target, "_claim", lambda: export(topic, store, partitions=[0]))
+    with pytest.raises(ConfigError, match=r"holds the job .* and this one is"):
+        export(topic, store)
+    assert export(topic, store, partitions=[0]).rows == 10
+    assert "orders/_claim.json" not in files_in(store)
+
+
+def test_another_job_begins_to_commit_to_a_store_while_one_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: dict[str, str]
+) -> None:
+    """It is refused, whether it looks at the target before or after it has run its tasks."""
+    topic = Topic(tmp_path / "tier").grow(1)
+
+    def begin() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(ObjectStoreCommit, "put", ended(ObjectStoreCommit.put, MANIFEST))
+            with pytest.raises(KeyboardInterrupt):
+                export(topic, store, partitions=[0])
+
+    first_calls(monkeypatch, Target, "_claim", begin)
+    with pytest.raises(StorageUnavailable, match=r"another commit has begun to put its files into .*/lake/orders"):
+        export(topic, store)
+    with pytest.raises(ConfigError, match=r"is not empty, and no backfill\(\) or export has ended in it"):
+        export(topic, store, end={0: 5})
+    assert export(topic, store, partitions=[0]).rows == 10
+    with pytest.raises(ConfigError, match=r"holds the job .* and this one is"):
+        export(topic, store)
+
+
+def test_one_commits_while_the_other_begins_the_job_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: dict[str, str]
+) -> None:
+    """The decision stays, and is finished: the tasks that the other driver cannot run any more have been run."""
+    topic = Topic(tmp_path / "tier").grow(4)
+    killed_in_partition_1(topic, store)
+    shutil.copytree(topic.directory, tmp_path / "kept")
+    delete(topic, 1, 10)
+
+    def planned(*arguments: Any, **named: Any) -> Any:
+        """Another driver has read what is gone now, and has begun to commit."""
+        monkeypatch.setattr(export_job, "plan_export", plan_export)
+        shutil.copytree(tmp_path / "kept", topic.directory, dirs_exist_ok=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(ObjectStoreCommit, "put", ended(ObjectStoreCommit.put, MANIFEST))
+            with pytest.raises(KeyboardInterrupt):
+                export(topic, store)
+        delete(topic, 1, 10)
+        return plan_export(*arguments, **named)
+
+    monkeypatch.setattr(export_job, "plan_export", planned)
+    with pytest.raises(StorageUnavailable, match=r"has begun to commit to .*The same call again finishes that commit"):
+        export(topic, store, allow_lost=True)
+    assert export(topic, store, allow_lost=True).rows == 80
