@@ -34,6 +34,7 @@ __all__ = [
     "Placement",
     "choose_commit",
     "is_local",
+    "is_pattern",
     "size_bytes_of",
 ]
 
@@ -113,7 +114,7 @@ class ObjectStoreCommit:
 
     def remove(self, name: str) -> None:
         """As `CommitStrategy.remove`. Many at once, unless fsspec takes the name for a pattern: others may fit it."""
-        if not _PATTERN.search(name):
+        if not is_pattern(name):
             self._fs.rm(name, recursive=True)
             return
         for found in self._fs.find(name):
@@ -237,6 +238,11 @@ def choose_commit(filesystem: Any) -> CommitStrategy:
 def is_local(filesystem: Any) -> bool:
     """Whether it is the filesystem of this machine, in which a directory can be renamed."""
     return bool(protocols_of(filesystem) & _LOCAL)
+
+
+def is_pattern(name: str) -> bool:
+    """Whether fsspec takes a name for a pattern where it removes and moves files, but for a local disk."""
+    return _PATTERN.search(name) is not None
 
 
 def size_bytes_of(filesystem: Any, name: str) -> int | None:

@@ -22,7 +22,7 @@ from typing import Any
 
 from remote_fetch.errors import ConfigError, CorruptSegment, StorageUnavailable, UnsupportedFormat
 from remote_fetch.session.filesystems import is_object_store, open_filesystem
-from remote_fetch.tables.commit import MANIFEST, Placement, is_local
+from remote_fetch.tables.commit import MANIFEST, MovingCommit, Placement, is_local, is_pattern
 from remote_fetch.tables.job_records import Committed
 from remote_fetch.tables.staging import Staging
 
@@ -36,7 +36,7 @@ class Target(Staging):
     """The target of one job. `options` are fsspec's, for the filesystem that the URL's scheme names.
 
     Pickles by its arguments. Raises MissingExtra if the filesystem's SDK is not installed, ConfigError for an unknown
-    scheme and for a whole bucket.
+    scheme, for a whole bucket, and for a name that the filesystem takes for a pattern.
     """
 
     def __init__(self, url: str, job_id: str, options: Mapping[str, Any] | None = None) -> None:
@@ -49,6 +49,12 @@ class Target(Staging):
             raise ConfigError(f"to={url}: name a directory in it", key="to", hint=f"As {url.rstrip('/')}/orders")
         staging = posixpath.join(parent, f"_{name}.{job_id}")
         super().__init__(fs, job_id, staging, posixpath.join(staging, "attempts"))
+        if type(self._commit) is MovingCommit and is_pattern(self.path):
+            raise ConfigError(
+                f"to={url}: fsspec takes this name for a pattern, by which it finds no file of that name, or others",
+                key="to",
+                hint="Name a directory without '*', '?' and '['",
+            )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Target, self._arguments

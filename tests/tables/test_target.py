@@ -155,10 +155,9 @@ def test_an_attempt_that_ends_after_the_decision_changes_nothing(new_url: Callab
 @pytest.fixture
 def flat(monkeypatch: pytest.MonkeyPatch) -> Target:
     """A target in a store that knows no directories and no renaming."""
-    target = Target(f"memory://{uuid4().hex}/lake/orders", "job")
-    target._commit = ObjectStoreCommit(target._fs)
+    monkeypatch.setattr("remote_fetch.tables.staging.choose_commit", ObjectStoreCommit)
     monkeypatch.setattr("remote_fetch.tables.commit._COPY_PAUSE_S", 0.0)
-    return target
+    return Target(f"memory://{uuid4().hex}/lake/orders", "job")
 
 
 def test_copies_that_have_only_begun_are_waited_for(flat: Target, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +267,6 @@ def test_the_first_decision_on_a_disk_counts(tmp_path: Path, monkeypatch: pytest
 def test_a_name_that_fsspec_takes_for_a_pattern(flat: Target, name: str) -> None:
     """Its own files are removed, and no others."""
     others, target = flat, Target(flat._arguments[0].replace("orders", name), "job")
-    target._commit = ObjectStoreCommit(target._fs)
     staged(others)
     committed = staged(target)
     target.forget(committed.records[0])
@@ -313,6 +311,16 @@ def test_a_target_travels(new_url: Callable[[], str]) -> None:
     assert (again.path, again.staging, again.job_id) == (target.path, target.staging, "job")
     target.keep_plan("plan")
     assert (again.plan(), Target(new_url(), "job").plan()) == ("plan", None)
+
+
+@each_of("name", ["or*s", "orde?s", "orders[1]"])
+def test_a_directory_that_fsspec_takes_for_a_pattern(tmp_path: Path, name: str) -> None:
+    """It could neither move nor remove the files. A local disk can."""
+    with pytest.raises(ConfigError, match=r"fsspec takes this name for a pattern"):
+        Target(f"memory://lake/{name}/topic", "job")
+    target = Target(str(tmp_path / name), "job")
+    commit(target, staged(target))
+    assert f"_{name}.job" not in os.listdir(tmp_path)
 
 
 def test_an_unknown_store() -> None:
