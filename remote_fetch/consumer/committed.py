@@ -82,9 +82,9 @@ class CommittedOffsets:
         """Make no further attempt. This does not wait for a running attempt."""
         self._closing.set()
 
-    def wait(self) -> None:
+    def wait(self, timeout_s: float = sum(_TIMEOUTS_S)) -> None:
         """Wait until no request runs. So no later answer of these requests has an offset committed after this call."""
-        join_all(self._threads, Deadline.after(sum(_TIMEOUTS_S)))
+        join_all(self._threads, Deadline.after(timeout_s))
 
     def _run(self, partitions: Sequence[TopicPartition]) -> None:
         found: Sequence[Start] = []

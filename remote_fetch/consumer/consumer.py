@@ -34,6 +34,8 @@ from remote_fetch.prepare.arguments import check_observer
 __all__ = ["RemoteConsumer"]
 
 _MAX_CONSUME = 1_000_000
+_ASYNCHRONOUS_COMMIT_S = 1.0
+"""How long an asynchronous commit waits for the group's answer to an assignment. Mostly there is no such question."""
 _NOT_GIVEN: Any = object()
 _NUMBERS = (float, int)
 _FORKS = Forks()
@@ -281,10 +283,12 @@ class RemoteConsumer(_Consumer):
         """As the parent's."""
         if self._remote is not None:
             self._remote.flush_positions()
+            # A running assignment must not get the offsets of this commit.
             if is_asynchronous(*args, **kwargs):
+                self._remote.committed.wait(_ASYNCHRONOUS_COMMIT_S)
                 self._remote.partitions.note_commit()
             else:
-                self._remote.committed.wait()  # a running assignment must not get the offsets of this commit
+                self._remote.committed.wait()
         return super().commit(*args, **kwargs)
 
     @_locked

@@ -59,12 +59,15 @@ def remote(tmp_path: Path) -> Iterator[Any]:
 
 
 @each_of(("args", "kwargs"), COMMITS)
-def test_a_synchronous_commit_waits_for_the_running_questions(
+def test_a_commit_waits_for_the_running_questions(
     parent: Any, remote: Any, monkeypatch: pytest.MonkeyPatch, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Else a partition that was just assigned could begin at the offset of this commit."""
-    waits: list[bool] = []
-    monkeypatch.setattr(remote._remote.committed, "wait", lambda: waits.append(True))
+    """Else a partition that was just assigned could begin at the offset of this commit.
+
+    An asynchronous commit waits a second at most, and a synchronous one until the last attempt to ask has ended.
+    """
+    waits: list[float] = []
+    monkeypatch.setattr(remote._remote.committed, "wait", lambda timeout_s=5.0: waits.append(timeout_s))
     raised = []
     for consumer in (parent, remote):
         try:
@@ -72,8 +75,8 @@ def test_a_synchronous_commit_waits_for_the_running_questions(
             raised.append(False)
         except KafkaException:
             raised.append(True)
-    assert raised == 2 * [bool(waits)]
-    assert is_asynchronous(*args, **kwargs) is not bool(waits)
+    assert raised == 2 * [waits == [5.0]]
+    assert waits == [1.0 if is_asynchronous(*args, **kwargs) else 5.0]
 
 
 @each_of("timeout", [None, "1", b"1", [], object(), 10**400, Decimal(0), False, 0, 0.0])

@@ -98,6 +98,15 @@ def test_wait_returns_after_the_answer() -> None:
     assert answers(committed) == [[7, 9]]
 
 
+def test_wait_ends_after_its_time() -> None:
+    group = Group([7, 9])
+    committed, notified = request(group)
+    committed.wait(0)
+    assert answers(committed) == []
+    group.may_answer.set()
+    assert notified.wait(_TIMEOUT_S)
+
+
 def test_after_close_there_is_no_further_attempt() -> None:
     group = Group(KafkaError._TIMED_OUT)
     committed, _ = request(group)
