@@ -182,8 +182,7 @@ class Partitions:
                 self._transitions.begin_at(partition, offset)
             else:
                 partition.enter(partition.state.unanswered(self._clock() + _UNANSWERED_S))
-                if not partition.state.is_paused:
-                    unanswered.append(partition)
+                unanswered.append(partition)
         if unanswered:
             self._handover.assign_again(unanswered, STORED)
 

@@ -181,10 +181,12 @@ class PartitionState:
     def at_broker(self, offset: int, reason: str, retry_at_s: float | None, leader_epoch: int | None = None) -> Step:
         """Let librdkafka go on from `offset`. The records of the store before it have been delivered.
 
-        librdkafka looks up the end of the log at once, also while the application pauses the partition: the records
-        that are written during the pause come after it.
+        Also while the application pauses the partition, librdkafka looks up at once:
+
+        - the end of the log, because the records that are written during the pause come after it
+        - the committed offset, because the error for a missing one does not wait for the pause to end
         """
-        is_parked = self.is_paused and offset != END
+        is_parked = self.is_paused and offset not in (END, STORED)
         state = PartitionState(
             Mode.BROKER,
             offset,

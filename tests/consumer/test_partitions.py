@@ -136,6 +136,20 @@ def test_without_an_answer_of_the_group_librdkafka_is_assigned_the_stored_offset
         assert last == ("assign", [(0, STORED), (1, STORED), (2, 0)])
 
 
+def test_a_paused_partition_without_a_committed_offset_is_assigned_at_once() -> None:
+    """librdkafka gives its error for it during the pause. A resumption assigns nothing: the error would come again."""
+    bench = Bench(ResetPolicy.ERROR)
+    bench.assign({0: STORED, 1: STORED})
+    bench.partitions.pause(bench.partitions.assigned.values())
+    bench.librdkafka.calls_since()
+    bench.group.answer(INVALID, INVALID)
+    bench.run_due_work()
+    calls = bench.librdkafka.calls_since()
+    assert calls == [("incremental_unassign", [0, 1]), ("incremental_assign", [(0, STORED), (1, STORED)])]
+    bench.partitions.resume(bench.partitions.assigned.values())
+    assert bench.librdkafka.calls_since() == [("resume", 0), ("resume", 1)]
+
+
 def test_a_late_answer_does_not_move_a_partition_that_was_sought_or_assigned_again() -> None:
     bench = Bench()
     bench.assign({0: STORED, 1: STORED})

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, Message, TopicPartition
 
 from tests.contract.kinds import Consumers
-from tests.contract.material import Material, is_end, offsets_of, poll_through, read
+from tests.contract.material import Material, is_end, offsets_of, poll_through, poll_until, read
 
 BELOW, ABOVE = 10, 500
 """Before the start of the log of `trimmed`, and past its end."""
@@ -63,6 +63,24 @@ def test_an_error_comes_once(consumers: Consumers, material: Material, offset: i
     consumer, _ = begin(consumers, material, offset, "error", "assign")
     second = consumer.poll(4)  # type: ignore[attr-defined]
     assert second is None, (second.error(), second.topic(), second.offset())
+
+
+def test_the_errors_of_paused_partitions_without_a_committed_offset_come_once(
+    consumers: Consumers, material: Material
+) -> None:
+    consumer = consumers(auto_offset_reset="error")
+
+    def on_assign(who: Consumer, partitions: list[TopicPartition]) -> None:
+        who.assign(partitions)
+        who.pause(partitions)
+
+    consumer.subscribe([material.topic], on_assign=on_assign)
+    messages: list[Message] = []
+    poll_until(consumer, "both errors", lambda: len(messages) == 2, messages)
+    errors = [message.error() for message in messages]
+    assert [error and error.code() for error in errors] == 2 * [KafkaError._AUTO_OFFSET_RESET]
+    consumer.resume(consumer.assignment())
+    assert consumer.poll(2) is None
 
 
 @pytest.mark.parametrize("target", [BELOW, ABOVE])
