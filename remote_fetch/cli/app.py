@@ -5,6 +5,7 @@ Rules of the file:
 - A user's mistake ends in one line on stderr, never in a stack trace.
 - Standard output that its reader has closed is not an error. Any other broken pipe is one, such as that of a store.
 - Output that cannot be written is an error, also if Python still holds it in its buffer.
+- A message that cannot be written to stderr is lost, as with kcat and Kafka's tools: the command goes on without it.
 - A character that the encoding of standard output lacks is escaped, as Python does on stderr.
 - SIGTERM ends a command as Ctrl-C does, so that a member of a group commits, and a report is written.
 - Only the chosen command is loaded, so that help appears at once.
@@ -23,7 +24,7 @@ import sys
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from importlib import import_module
-from typing import TextIO
+from typing import Any, TextIO, cast
 
 from remote_fetch.cli.parser import Parser
 from remote_fetch.errors import RemoteFetchError
@@ -58,6 +59,14 @@ _MODULES = {"bounds": "bounds_table"}
 
 def run(argv: Sequence[str] | None = None) -> int:
     """Parse `argv` (default: the process's) and run the command. Returns the exit code."""
+    if not _is_open(sys.stderr):
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the process lives
+    messages = _Messages(sys.stderr)
+    with contextlib.redirect_stderr(cast("TextIO", messages)), contextlib.closing(messages):
+        return _ended(argv)
+
+
+def _ended(argv: Sequence[str] | None) -> int:
     try:
         with _ended_by_sigterm():
             code = _outcome(sys.argv[1:] if argv is None else list(argv))
@@ -127,10 +136,8 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def _run(words: list[str]) -> int:
-    if not _is_open(sys.stderr):
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the process lives
     if not _is_open(sys.stdout):
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as above
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the process lives
         return _failed("standard output is closed")
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -174,10 +181,7 @@ def _is_open(stream: object) -> bool:
 
 
 def _failed(text: str) -> int:
-    try:
-        print(f"remote-fetch: {text}", file=sys.stderr, flush=True)
-    except OSError:
-        _give_up(sys.stderr)
+    print(f"remote-fetch: {text}", file=sys.stderr, flush=True)
     return 1
 
 
@@ -197,6 +201,32 @@ def _has_no_reader(output: TextIO) -> bool:
 def _give_up(output: TextIO) -> None:
     """Drop what Python holds of an output, which would raise an error at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
+
+
+class _Messages:
+    """Standard error, without the errors of a full disk or of a closed pipe. All else is that of the stream."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+    def close(self) -> None:
+        """Write what Python holds, or drop it."""
+        try:
+            self._stream.flush()
+        except OSError:
+            _give_up(self._stream)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 class _Waits(logging.Handler):

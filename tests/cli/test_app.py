@@ -327,6 +327,13 @@ def test_errors_with_a_closed_stderr(bucket: str) -> None:
     assert (read.returncode, read.stdout) == (0, "0")
 
 
+@pytest.mark.parametrize("messages", ["2>/dev/full", "2> >(true)"])
+def test_messages_that_cannot_be_written_end_no_command(messages: str) -> None:
+    body = "time.sleep(0.2); print('note', file=sys.stderr, flush=True); print('all'); return 3"
+    ended = patched(body, messages)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (3, "all\n", "")
+
+
 def test_a_name_that_the_encoding_of_the_output_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for encoding, errors, shown in (
         ("ascii", "strict", b"tier/\\xe9\\udcff"),
