@@ -23,7 +23,14 @@ from remote_fetch.cli.dump_log import LogDump, say
 from remote_fetch.cli.options import about, add_common_options, add_json_option, config_from
 from remote_fetch.errors import ConfigError, CorruptSegment, RemoteFetchError, UnknownTopic
 from remote_fetch.hosts import shown_url
-from remote_fetch.model import OBJECT_KINDS, IndexType, IsolationLevel, RemoteLogSegmentMetadata, TopicIdPartition
+from remote_fetch.model import (
+    MAX_OFFSET,
+    OBJECT_KINDS,
+    IndexType,
+    IsolationLevel,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+)
 from remote_fetch.prepare.arguments import choose_partitions
 from remote_fetch.prepare.segment_bytes import index_bytes, object_segment, segment_bytes
 from remote_fetch.session.session import Session
@@ -43,7 +50,6 @@ _SUFFIXES: Mapping[str, str] = {
 """The ends of the names of Kafka's files and of the objects that plug-ins make of them."""
 _OWN_SUFFIXES = {kind: suffix if suffix.startswith(".") else f".{suffix}" for suffix, kind in _SUFFIXES.items()}
 _NAMED_OFFSET = re.compile(r"[0-9]{20}(?![0-9])")
-_MAX_OFFSET = 2**63 - 1
 _MAX_FILE_BYTES = 64 << 20
 """The most that a file beside a segment may have, as in the layouts."""
 _KEPT_KEYS = ("fetch.", "remote.storage.options.", "remote.storage.fetcher.")
@@ -87,9 +93,9 @@ def add_parser(commands: Any, summary: str) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     if bool(arguments.objects) == (arguments.topic is not None):
         raise ConfigError("dump: give objects, or -t TOPIC -p PARTITION -o OFFSET", key="dump")
-    if not 0 <= (arguments.base_offset or 0) <= _MAX_OFFSET:
+    if not 0 <= (arguments.base_offset or 0) <= MAX_OFFSET:
         raise ConfigError(
-            f"--base-offset {arguments.base_offset}: no offset is below 0 or above 2^63 - 1", key="--base-offset"
+            f"--base-offset {arguments.base_offset}: no offset is below 0 or above 2^63 - 2", key="--base-offset"
         )
     lines = Lines(sys.stdout.buffer, as_json=arguments.json, binary=arguments.binary)
     if arguments.topic is not None:
@@ -187,13 +193,14 @@ def _base_offset(arguments: argparse.Namespace, name: str, shown: str, kind: str
         given: int = arguments.base_offset
         return given
     found = _NAMED_OFFSET.match(name)
-    if found is None and kind in (IndexType.OFFSET, IndexType.TIMESTAMP):
+    named = int(found[0]) if found is not None and int(found[0]) <= MAX_OFFSET else None
+    if named is None and kind in (IndexType.OFFSET, IndexType.TIMESTAMP):
         raise ConfigError(
             f"{shown}: an index counts from its segment's first offset, which the name does not tell",
             key="OBJECT",
             hint="Give --base-offset",
         )
-    return None if found is None else int(found[0])
+    return named
 
 
 def _with(first: memoryview, rest: Iterable[memoryview]) -> Iterator[memoryview]:

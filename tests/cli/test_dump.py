@@ -173,10 +173,20 @@ def test_names_that_tell_nothing(run: Run, tmp_path: Path) -> None:
     assert (outcome.code, outcome.stdout) == (1, b"")
     assert "--base-offset" in outcome.stderr
     assert run("dump", "--base-offset", "7", str(tmp_path / "a.index")).lines[1:] == ["offset: 8 position: 256"]
-    for wrong in ("-5", str(2**63)):
+    for wrong in ("-5", str(2**63 - 1)):
         outcome = run("dump", "--base-offset", wrong, str(tmp_path / "a.index"))
         assert (outcome.code, outcome.stdout) == (1, b"")
-        assert f"--base-offset {wrong}: no offset is below 0 or above 2^63 - 1" in outcome.stderr
+        assert f"--base-offset {wrong}: no offset is below 0 or above 2^63 - 2" in outcome.stderr
+
+
+def test_a_name_with_a_number_that_is_no_offset(run: Run, tmp_path: Path) -> None:
+    index, segment = tmp_path / f"{2**63 - 1:020d}.index", tmp_path / f"{2**64:020d}.log"
+    index.write_bytes(bytes.fromhex("0000000100000100"))
+    outcome = run("dump", str(index))
+    assert (outcome.code, outcome.stdout) == (1, b"")
+    assert "the name does not tell" in outcome.stderr
+    segment.write_bytes(log((0, b"v")))
+    assert run("dump", "--shallow", str(segment)).lines[1] == "Log starting offset: 0"
 
 
 @pytest.mark.parametrize("name", ["a?b.log", "a#b.log", "a?b/c.log"])
