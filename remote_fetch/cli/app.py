@@ -3,7 +3,8 @@
 Rules of the file:
 
 - A user's mistake ends in one line on stderr, never in a stack trace.
-- Standard output that its reader has closed is not an error. Any other broken pipe is one, such as that of a store.
+- Standard output that its reader has closed is not an error of a command that only prints. For a command that checks or
+  writes it is one: exit code 0 would say that all is done. Any other broken pipe is one, such as that of a store.
 - Output that cannot be written is an error, also if Python still holds it in its buffer.
 - A message that cannot be written to stderr is lost, as with kcat and Kafka's tools: the command goes on without it.
 - A character that the encoding of standard output lacks is escaped, as Python does on stderr.
@@ -53,6 +54,8 @@ _COMMANDS = {
     "completion": "print the script of a shell's completion",
 }
 """The commands. Each is a module of this package."""
+_PRINTING = frozenset({"ls", "bounds", "plan", "cat", "grep", "dump", "offsets", "demo", "completion"})
+"""The commands that only print. The reader of their output may have had enough of it."""
 _MODULES = {"bounds": "bounds_table"}
 """The modules of commands that have another name."""
 
@@ -88,7 +91,7 @@ def _outcome(words: list[str]) -> int:
     except OSError as error:
         if isinstance(error, BrokenPipeError) and _has_no_reader(sys.stdout):
             _give_up(sys.stdout)
-            return 0
+            return 0 if words[0] in _PRINTING else _failed("the reader of standard output closed it before the end")
         return _failed(file_fault(error) if error.filename is None else f"{file_fault(error)}: {error.filename}")
     except Exception as error:
         if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):

@@ -273,6 +273,14 @@ def test_a_closed_pipe_is_no_error(unbuffered: bool) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("words", ["doctor -b 127.0.0.1:1", "config check"])
+def test_a_check_whose_reader_has_enough_is_no_success(bucket: str, words: str) -> None:
+    line = f"set -o pipefail; {shlex.join(COMMAND)} {words} --url {shlex.quote(bucket)} | true"
+    ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.endswith("remote-fetch: the reader of standard output closed it before the end\n")
+
+
 def test_a_broken_pipe_of_another_file_is_an_error() -> None:
     """Such as that of a store's connection."""
     ended = patched("print('a line'); raise BrokenPipeError(32, 'Broken pipe')", "")
