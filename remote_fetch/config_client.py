@@ -8,6 +8,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,6 +31,9 @@ OTHER_NAMES = {"metadata.broker.list": _BROKERS}
 _MECHANISMS = ("sasl.mechanism", "sasl.mechanisms")
 _FOR_TOKENS = ("oauth_cb", "sasl.oauthbearer.")
 """Prefixes of keys that only a client with tokens needs."""
+_ADDRESS = re.compile(r"(?:\[[^\]]*\]|[^:/]*):([^:/]*)(?:/.*)?")
+"""An address with a port, as librdkafka divides it. One with more colons and no brackets is IPv6 without a port."""
+_PORT = re.compile(r"[0-9]{1,5}")
 
 
 def of_librdkafka(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,15 +66,25 @@ def with_own(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any
 
 
 def check_client(properties: Mapping[str, Any], prefix: str = "") -> None:
-    """Raise ConfigError for brokers that are named, but by no address, and for an empty group.
+    """Raise ConfigError for brokers that are named, but by no address, for a wrong port, and for an empty group.
 
-    librdkafka would wait for an address. For an empty group confluent_kafka ends the process, by an assertion.
+    librdkafka would wait for an address, and take another port: 34463 for 99999. For an empty group confluent_kafka
+    ends the process, by an assertion.
     """
     named = str(properties.get(_BROKERS, "?"))
     if not named.replace(",", "").strip():
         raise ConfigError(f"{prefix}{_BROKERS} names no address: give HOST:PORT", key=prefix + _BROKERS)
+    for address in named.split(","):
+        found = _ADDRESS.fullmatch(address.rpartition("://")[2].strip())
+        if found is not None and not _is_port(found[1]):
+            # The text is not shown: it may be a password, as in USER:PASSWORD@HOST.
+            raise ConfigError(f"{prefix}{_BROKERS}: a port is a number from 1 to 65535", key=prefix + _BROKERS)
     if properties.get(_GROUP, "?") in ("", None):
         raise ConfigError(f"{prefix}{_GROUP} is empty", key=prefix + _GROUP)
+
+
+def _is_port(text: str) -> bool:
+    return _PORT.fullmatch(text) is not None and 0 < int(text) < 2**16
 
 
 def mechanism_of(properties: Mapping[str, Any]) -> Any:

@@ -299,6 +299,34 @@ def test_brokers_without_an_address(value: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "brokers",
+    [
+        "localhost:99999",
+        "a:9092, b:65536",
+        "localhost:0",
+        "localhost:",
+        "localhost:-1",
+        "localhost:9092x",
+        "SASL_SSL://localhost:70000",
+        "[::1]:70000/path",
+        "user:secret@host",
+    ],
+)
+def test_a_port_that_librdkafka_takes_for_another_one(brokers: str) -> None:
+    for name in ("bootstrap.servers", "remote.locator.bootstrap.servers"):
+        with pytest.raises(ConfigError, match=rf"^{name}: a port is a number from 1 to 65535$"):
+            Config.parse({name: brokers})
+
+
+@pytest.mark.parametrize(
+    "brokers",
+    ["localhost", "a:1,b:65535", "SSL://a:9092", "SSL://a", "::1", "fe80::1:99999", "[::1]", "[::1]:9", "a:9/p:q"],
+)
+def test_addresses_that_librdkafka_takes(brokers: str) -> None:
+    assert Config.parse({"bootstrap.servers": brokers}).librdkafka["bootstrap.servers"] == brokers
+
+
+@pytest.mark.parametrize(
     ("config", "key"),
     [
         ({"group.id": ""}, "group.id"),
