@@ -70,6 +70,7 @@ def _checked_url(config: Config) -> dict[str, str]:
     url = config.settings.storage_url
     if url is None or "://" not in url:
         _check_slashes(url or "")
+        _check_password(url or "")
         return {}
     try:
         urlsplit(url)
@@ -89,6 +90,17 @@ def _check_slashes(url: str) -> None:
             f"{_URL_KEY}={scheme}:{better.removeprefix(f'{name}:/')}: there are two slashes after the scheme of a URL",
             key=_URL_KEY,
             hint=f"Set {_URL_KEY}={better}",
+        )
+
+
+def _check_password(url: str) -> None:
+    """Raise ConfigError for `user:password@host/folder`, which would be a directory, with its password in messages."""
+    before, at, _ = url.partition("/")[0].rpartition("@")
+    if at and ":" in before:
+        raise ConfigError(
+            f"{_URL_KEY} has a user and a password, but no scheme such as https://",
+            key=_URL_KEY,
+            hint="A directory of that name is ./NAME",
         )
 
 

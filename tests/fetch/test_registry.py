@@ -61,8 +61,15 @@ def test_a_url_that_lacks_a_slash(url: str) -> None:
     assert "secret" not in str(raised.value)
 
 
+def test_a_url_with_a_password_that_lacks_its_scheme() -> None:
+    for url in ("user:secret@host/tier", "user:secret@host", "user:se@cret@host:80/tier"):
+        with pytest.raises(ConfigError, match=r"but no scheme such as https://\. A directory") as raised:
+            load_fetcher(Config.parse({URL: url}))
+        assert "secret" not in str(raised.value)
+
+
 def test_what_only_looks_like_one(tmp_path: Path) -> None:
-    for url in (f"file:{tmp_path}", "./s3:/b", "2026-01:a", "nothing:x"):
+    for url in (f"file:{tmp_path}", "./s3:/b", "2026-01:a", "nothing:x", "./user:secret@host", "a@b", "a/b:c@d"):
         load_fetcher(Config.parse({URL: url})).close()
 
 
