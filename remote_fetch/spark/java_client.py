@@ -64,8 +64,12 @@ _ORDERED = (
 """Two times with their defaults. librdkafka refuses the second one below the first one. The Java client takes both."""
 _JAVA_ONLY = frozenset(
     {
+        "auto.include.jmx.reporter",
+        "config.providers",
         "default.api.timeout.ms",
         "exclude.internal.topics",
+        "internal.leave.group.on.close",
+        "internal.throw.on.fetch.stable.offset.unsupported",
         "max.poll.records",
         "metric.reporters",
         "metrics.num.samples",
@@ -73,9 +77,33 @@ _JAVA_ONLY = frozenset(
         "metrics.sample.window.ms",
         "partition.assignment.strategy",
         "sasl.client.callback.handler.class",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
         "sasl.login.callback.handler.class",
         "sasl.login.class",
+        "sasl.login.connect.timeout.ms",
+        "sasl.login.read.timeout.ms",
+        "sasl.login.refresh.buffer.seconds",
+        "sasl.login.refresh.min.period.seconds",
+        "sasl.login.refresh.window.factor",
+        "sasl.login.refresh.window.jitter",
+        "sasl.login.retry.backoff.max.ms",
+        "sasl.login.retry.backoff.ms",
+        "sasl.oauthbearer.assertion.template.file",
+        "sasl.oauthbearer.clock.skew.seconds",
+        "sasl.oauthbearer.expected.audience",
+        "sasl.oauthbearer.expected.issuer",
+        "sasl.oauthbearer.header.urlencode",
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        "sasl.oauthbearer.jwks.endpoint.url",
+        "sasl.oauthbearer.jwt.retriever.class",
+        "sasl.oauthbearer.jwt.validator.class",
+        "sasl.oauthbearer.scope.claim.name",
         "security.providers",
+        "share.acquire.mode",
+        "socket.connection.setup.timeout.max.ms",
         "ssl.enabled.protocols",
         "ssl.engine.factory.class",
         "ssl.keymanager.algorithm",
@@ -85,6 +113,7 @@ _JAVA_ONLY = frozenset(
         "ssl.trustmanager.algorithm",
     }
 )
+"""The names of the Java client (up to 4.3) that librdkafka (2.16) lacks."""
 _STORES = frozenset(
     {
         "ssl.keystore.location",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import Consumer, KafkaException
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.session.librdkafka import check_properties
-from remote_fetch.spark.java_client import librdkafka_properties
+from remote_fetch.spark.java_client import _JAVA_ONLY, librdkafka_properties
 
 SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="me" password="p\\"w=;d";'
 
@@ -282,3 +283,12 @@ def test_what_has_no_counterpart(java: dict[str, str], message: str) -> None:
     assert str(caught.value).startswith(message)
     assert "secret" not in str(caught.value)
     assert caught.value.hint is not None or "sasl" in message
+
+
+def test_each_name_of_the_java_client_alone_is_unknown_to_librdkafka() -> None:
+    """The names are those of Java's ConsumerConfig. A name that librdkafka gains has to leave the list."""
+    assert {"config.providers", "sasl.login.retry.backoff.ms", "socket.connection.setup.timeout.max.ms"} <= _JAVA_ONLY
+    # librdkafka has one of these with other values, and passes over the other one.
+    for name in _JAVA_ONLY - {"partition.assignment.strategy", "max.poll.records"}:
+        with pytest.raises(KafkaException, match="No such configuration property"):
+            Consumer({"group.id": "g", name: "1"})
