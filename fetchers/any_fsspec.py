@@ -6,17 +6,22 @@ Rules of the file:
 - Libraries have exceptions of their own for what can happen to a connection (paramiko's SSHException), and no table has
   them all. One that is in no table is a failure of the store, also one of a module of the standard library. One of
   Python's builtins (TypeError) is a mistake, and is passed on.
+- A filesystem that is not asynchronous serves one call at a time. Most have one connection: two threads would read each
+  other's answers (FTP), or wait for ever (SFTP). After a failure each call opens its connection again.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import fsspec
 
 from fetchers._composed import ComposedFetcher
+from fetchers._identity import Identities
+from fetchers._options import timeouts_of
 from fetchers._store import FsspecStore
 from remote_fetch.errors import ConfigError, MissingExtra, RemoteFetchError, StorageUnavailable
 from remote_fetch.hosts import shown_url
@@ -29,6 +34,8 @@ T = TypeVar("T")
 _NO_LIBRARY = re.compile(r"Unable to load (lib\w+)")
 """The words of pyarrow's HDFS, which begin an OSError without a number. The rest of it are the paths of its search."""
 _URL = "remote.storage.url"
+_ANSWERS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+"""Errors by which a filesystem answers a call: its connection is good."""
 _OF_HADOOP = "Install Java and Hadoop's client, and set JAVA_HOME, HADOOP_HOME (or ARROW_LIBHDFS_DIR) and CLASSPATH"
 
 
@@ -38,7 +45,40 @@ class WholeObjects(FsspecStore):
     Whether a filesystem notices that a body was cut off is its own affair, and an index that ends between two entries
     looks like a shorter one: what it should have told would be missed in silence. Layouts read indexes with a bound,
     so an answer from the beginning that is shorter than its bound counts as a whole object.
+
+    `open_another` opens a filesystem for a call that finds none free.
     """
+
+    def __init__(
+        self,
+        filesystem: Any,
+        root: str,
+        timeout_s: float | None = None,
+        identities: Identities | None = None,
+        open_another: Callable[[], Any] | None = None,
+    ) -> None:
+        super().__init__(filesystem, root, timeout_s, identities)
+        self._open_another = open_another
+        self._free = [filesystem]
+
+    def _call(self, method: str, path: str, *, timeout_s: float | None, **arguments: Any) -> Any:
+        """As `FsspecStore._call`, by a filesystem that no other call uses."""
+        if self._open_another is None or getattr(self._filesystem, "async_impl", False):
+            return super()._call(method, path, timeout_s=timeout_s, **arguments)
+        try:
+            filesystem = self._free.pop()
+        except IndexError:
+            filesystem = self._open_another()
+        try:
+            found = getattr(filesystem, method)(path, **arguments)
+        except _ANSWERS:
+            self._free.append(filesystem)
+            raise
+        except BaseException:  # a server that went away took the others with it
+            self._free.clear()
+            raise
+        self._free.append(filesystem)
+        return found
 
     def read(self, path: str, start: int, end: int | None) -> Buffer:
         """As `FsspecStore.read`. Raises StorageUnavailable for an object that came in part."""
@@ -64,8 +104,6 @@ class FsspecFetcher(ComposedFetcher):
     bound itself ends with the reader's deadline.
     """
 
-    store_type = WholeObjects
-
     def configure(self, configs: Mapping[str, str]) -> None:
         """As `ComposedFetcher.configure`."""
         scheme, found, _ = configs.get(_URL, "").partition("://")
@@ -73,6 +111,11 @@ class FsspecFetcher(ComposedFetcher):
             raise ConfigError(f"fsspec knows no filesystem {scheme!r}", key=_URL)
         self.protocol = scheme if found else "file"
         super().configure(configs)
+
+    def open_store(self, configs: Mapping[str, str]) -> WholeObjects:
+        """As `ComposedFetcher.open_store`."""
+        root, open_one = self.root_of(configs[_URL]), partial(self.open_filesystem, configs)
+        return WholeObjects(open_one(), root, timeouts_of(configs).read_s, self._identities, open_one)
 
     def open_filesystem(self, configs: Mapping[str, str]) -> Any:
         """As `ComposedFetcher.open_filesystem`. Raises MissingExtra also for a native library, as HDFS needs."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from struct import pack
 from typing import Any, ClassVar
 
@@ -18,7 +20,7 @@ from fetchers import _store
 from fetchers._store import FsspecStore
 from fetchers.any_fsspec import FsspecFetcher, WholeObjects
 from remote_fetch.config import Config
-from remote_fetch.errors import ConfigError, MissingExtra, StorageTimeout, StorageUnavailable
+from remote_fetch.errors import ConfigError, MissingExtra, SegmentNotFound, StorageTimeout, StorageUnavailable
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 
@@ -285,3 +287,57 @@ def test_an_exception_of_pythons_own_is_a_mistake(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Dropping, "error", AttributeError("no such name"))
     with pytest.raises(AttributeError):
         WholeObjects(Dropping(skip_instance_cache=True), "x").get("a")
+
+
+class Connected(AbstractFileSystem):  # type: ignore[misc]
+    """A filesystem with one connection, which its calls `use`. `opened` has all that were made."""
+
+    opened: ClassVar[list[Connected]] = []
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.used = 0
+        self.opened.append(self)
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+        self.used += 1
+        self.use(path)
+        return b"0123456789"[start:end]
+
+    def use(self, path: str) -> None: ...
+
+
+@pytest.fixture
+def connected(monkeypatch: pytest.MonkeyPatch) -> FsspecStore:
+    monkeypatch.setitem(_registry, "sftp", Connected)
+    monkeypatch.setattr(Connected, "opened", [])
+    store = opened("sftp://host/x").opened_store()
+    assert isinstance(store, FsspecStore)
+    return store
+
+
+def test_calls_at_the_same_time_have_a_connection_each(connected: FsspecStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads with one connection of FTP get each other's answers, with one of SFTP they wait for ever."""
+    both = threading.Barrier(2)
+    monkeypatch.setattr(Connected, "use", lambda self, path: both.wait(30))
+    for _ in range(2):
+        with ThreadPoolExecutor(2) as pool:
+            assert list(pool.map(lambda name: connected.get(name, 2, 5), "ab")) == [b"234", b"234"]
+    assert [one.used for one in Connected.opened] == [2, 2]
+
+
+def test_a_connection_that_failed_is_not_used_again(connected: FsspecStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that was started again has forgotten all its connections."""
+
+    def use(self: Connected, path: str) -> None:
+        if path.endswith("missing"):
+            raise FileNotFoundError(path)
+        if self is Connected.opened[0]:
+            raise SSHException("Socket is closed")
+
+    monkeypatch.setattr(Connected, "use", use)
+    for name, error in (("missing", SegmentNotFound), ("a", StorageUnavailable), ("missing", SegmentNotFound)):
+        with pytest.raises(error):
+            connected.get(name, 2, 5)
+    assert connected.get("a", 2, 5) == b"234"
+    assert [one.used for one in Connected.opened] == [2, 2]
