@@ -41,6 +41,8 @@ BODY_BYTES = 256 << 10
 """Most bytes of a body that are received at once."""
 
 _CLOSE_TIMEOUT_S = 1
+_OF_CLOSED = (AssertionError, RuntimeError)
+"""aiohttp's errors for a request whose session was closed on its way, as by a second look-up of credentials."""
 _UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'")
 """Python's words for an option that a client does not have. They hold its name, and no value."""
 
@@ -133,6 +135,8 @@ class CloudStore(FsspecStore):
         except OF_PARTING as error:
             cause = ConnectionError(type(error).__name__)  # its text may have a URL
             raise StorageUnavailable("the store's answer cannot be understood", object_name=name) from cause
+        except _OF_CLOSED as error:
+            raise StorageUnavailable("the connections were closed during the request", object_name=name) from error
 
     def kind(self) -> str:
         """As `FsspecStore.kind`. "bare" if no object is stored below the root, because a cloud has no empty folders."""

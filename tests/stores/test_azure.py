@@ -12,6 +12,7 @@ import contextlib
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -265,3 +266,23 @@ def test_a_listing_goes_on_after_credentials_were_looked_up_twice() -> None:
         fetcher.refresh_credentials()
         fetcher.refresh_credentials()
         assert [found.name for found in listing] == ["2"]
+
+
+def test_a_read_whose_connections_are_closed_is_a_failure_of_the_store() -> None:
+    """The second look-up of credentials closes them. aiohttp then fails an assertion of its own."""
+    asked, ends = threading.Event(), threading.Event()
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        asked.set()
+        ends.wait(60)
+
+    with answered_by(answer) as fetcher, ThreadPoolExecutor(1) as pool:
+        read = pool.submit(fetcher.opened_store().get, "a.log", 0, 10)
+        try:
+            assert asked.wait(30)
+            fetcher.refresh_credentials()
+            fetcher.refresh_credentials()
+            with pytest.raises(StorageUnavailable):
+                read.result(30)
+        finally:
+            ends.set()
