@@ -59,7 +59,7 @@ class FsspecStore:
         try:
             data = self._mapped(name, self.read, self.path_of(name), start, None if end < 0 else end)
         except StorageUnavailable as error:
-            if (start > 0 or end >= 0) and _is_invalid(error.__cause__):
+            if (start > 0 or end >= 0) and _is_invalid(error.__cause__) and self._ends_by(name, start):
                 return b""  # what some filesystems say to a range that starts past the end
             raise
         except Exception as error:
@@ -69,6 +69,11 @@ class FsspecStore:
         if 0 <= end < start + len(data):
             raise StorageUnavailable(f"{len(data)} bytes came for a range of {end - start}", object_name=name)
         return data
+
+    def _ends_by(self, name: str, start: int) -> bool:
+        """Whether the filesystem says that an object has no byte from `start` on. "Invalid" may mean anything else."""
+        size_bytes = self.size(name)
+        return size_bytes is not None and size_bytes <= start
 
     def path_of(self, name: str) -> str:
         """The path of an object below the root. Raises CorruptSegment for a name that leads elsewhere."""
