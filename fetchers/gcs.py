@@ -45,13 +45,16 @@ _TOO_MANY = (b'"rateLimitExceeded"', b'"userRateLimitExceeded"')
 
 
 def page_of(found: Any) -> Page:
-    """The page in the JSON of an answer to `objects.list`. Raises StorageUnavailable if that is no listing."""
+    """The page in the JSON of an answer to `objects.list`. Raises StorageUnavailable if that is no listing.
+
+    In protobuf's JSON a field that is missing, null or empty is the same.
+    """
     if not isinstance(found, dict) or found.keys().isdisjoint(("items", "kind", "prefixes")):
         raise StorageUnavailable("the answer of the store is no listing")
     return Page(
-        tuple(found.get("prefixes", ())),
-        tuple(ObjectInfo(item["name"], int(item["size"])) for item in found.get("items", ())),
-        found.get("nextPageToken"),
+        tuple(found.get("prefixes") or ()),
+        tuple(ObjectInfo(item["name"], int(item["size"])) for item in found.get("items") or ()),
+        found.get("nextPageToken") or None,
     )
 
 

@@ -344,6 +344,13 @@ def test_an_answer_of_gcs_that_is_no_listing(answer: object) -> None:
         gcs.page_of(answer)
 
 
+@pytest.mark.parametrize("rest", [{}, {"nextPageToken": "", "prefixes": []}, {"nextPageToken": None, "prefixes": None}])
+def test_the_last_page_of_gcs(rest: dict[str, Any]) -> None:
+    """Some servers write fields without a value too. An empty token would ask for the first page again."""
+    item = {"name": "b/1", "size": "5"}
+    assert gcs.page_of({"items": [item], **rest}) == Page((), (ObjectInfo("b/1", 5),), None)
+
+
 def test_an_empty_listing_of_gcs() -> None:
     assert gcs.page_of({"kind": "storage#objects"}) == Page((), (), None)
 
