@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 OF_PARTING = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """The errors of SDKs and parsers that part an answer without a check."""
+_KINDS = frozenset({"directory", "file"})
 _DOTS = frozenset({".", ".."})
 _LISTING_TIMEOUT_S = 60.0
 """Longest wait for the listing of one folder, which may take many pages."""
@@ -121,13 +122,13 @@ class FsspecStore:
         if next(self._entries(""), None) is not None:
             return "folder"
         try:
-            found = self._mapped("", self._info)
+            found = self._mapped("", self._info, self._root or "/")
         except SegmentNotFound:
             return "missing"
         return "empty" if found["type"] == "directory" else "file"
 
-    def _info(self) -> Mapping[str, Any]:
-        return cast(Mapping[str, Any], self._call("info", self._root or "/", timeout_s=_LISTING_TIMEOUT_S))
+    def _info(self, path: str) -> Mapping[str, Any]:
+        return cast(Mapping[str, Any], self._call("info", path, timeout_s=_LISTING_TIMEOUT_S))
 
     def _entries(self, prefix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """The names right below a folder, from `ls`: fsspec's `find` passes over folders that it may not read."""
@@ -138,7 +139,17 @@ class FsspecStore:
         for info in found:
             path = self._filesystem._strip_protocol(info["name"])
             if path.startswith(f"{self._root}/{prefix}/" if prefix else f"{self._root}/"):  # a folder may list itself
-                yield path.removeprefix(f"{self._root}/"), info
+                name = path.removeprefix(f"{self._root}/")
+                target = info if info["type"] in _KINDS else self._target(name)
+                if target is not None:
+                    yield name, target
+
+    def _target(self, name: str) -> Mapping[str, Any] | None:
+        """The description of what a link leads to, None if that is not there. A listing of SFTP has the link's own."""
+        try:
+            return self._mapped(name, self._info, self.path_of(name))
+        except SegmentNotFound:
+            return None
 
     def _ls(self, path: str) -> Iterable[Mapping[str, Any]]:
         return cast(Iterable[Mapping[str, Any]], self._call("ls", path, timeout_s=_LISTING_TIMEOUT_S, detail=True))

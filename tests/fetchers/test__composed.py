@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import astuple
 from importlib.metadata import EntryPoint, EntryPoints
 from types import ModuleType
 from typing import Any
@@ -257,6 +258,25 @@ def test_a_folder_that_may_not_be_read_fails_the_listing_above_it() -> None:
     with pytest.raises(StorageDenied) as caught:
         list(store.list())
     assert caught.value.object_name == "private"
+
+
+def test_links_of_a_listing_are_what_they_lead_to() -> None:
+    """A listing of SFTP has the kind and size of the link. A partition behind one was missing without an error."""
+
+    class Linking(Filesystem):
+        def ls(self, path: str, detail: bool) -> list[dict[str, Any]]:
+            links = ("folder", "log", "nowhere") if path.rstrip("/") == "tier" else ()
+            found = [info for info in super().ls(path, detail) if not info["name"].endswith("/folder")]
+            return [*found, *({"name": f"tier/{name}", "size": 7, "type": "link"} for name in links)]
+
+        def info(self, path: str) -> dict[str, Any]:
+            if path == "tier/nowhere":
+                raise FileNotFoundError(path)
+            return {"name": path, "size": 123, "type": "directory" if path == "tier/folder" else "file"}
+
+    store = FsspecStore(Linking({"tier/a": b"1", "tier/folder/b": b"22"}), "tier")
+    assert list(map(astuple, store.list())) == [("a", 1), ("folder/b", 2), ("log", 123)]
+    assert list(store.folders()) == ["folder"]
 
 
 @pytest.mark.usefixtures("layouts")
