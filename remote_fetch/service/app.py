@@ -38,7 +38,6 @@ from remote_fetch.session.session import Session
 
 if TYPE_CHECKING:
     from starlette.requests import Request
-    from starlette.types import ASGIApp
 
 __all__ = ["Service", "ask_through"]
 
@@ -90,7 +89,7 @@ class Service:
         handlers = {HTTPException: _raised, Exception: _raised}
         inner = Starlette(routes=routes, lifespan=self._life, exception_handlers=handlers)
         inner.router.redirect_slashes = False
-        self.app: ASGIApp = Gate(inner, self._limits, self.metrics, settings.request_timeout_s)
+        self.app = Gate(inner, self._limits, self.metrics, settings.request_timeout_s)
 
     @asynccontextmanager
     async def _life(self, app: Starlette) -> AsyncIterator[None]:

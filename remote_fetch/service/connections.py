@@ -98,6 +98,7 @@ class TimedProtocol(H11Protocol):
     drain_timeout_s: ClassVar[float]
     max_connections: ClassVar[int]
     cut_off: ClassVar[Callable[[str], None]]
+    unreadable: ClassVar[Callable[[tuple[str, int] | None], None]]
     loop: TimedLoop
     _socket: TransportSocket
 
@@ -137,6 +138,7 @@ class TimedProtocol(H11Protocol):
         """
         if self.cycle is None or self.cycle.response_complete:
             super().send_400_response(msg)
+            type(self).unreadable(self.client)
 
     def shutdown(self) -> None:
         """As uvicorn's, and the connection is looked at more often from now on.
@@ -212,16 +214,23 @@ def _has_bytes(connection: TransportSocket) -> bool:
 
 
 def timed_protocol(
-    *, headers_timeout_s: float, drain_timeout_s: float, max_connections: int, cut_off: Callable[[str], None]
+    *,
+    headers_timeout_s: float,
+    drain_timeout_s: float,
+    max_connections: int,
+    cut_off: Callable[[str], None],
+    unreadable: Callable[[tuple[str, int] | None], None],
 ) -> type[asyncio.Protocol]:
     """The protocol class with these bounds, for `uvicorn.Config(http=...)`. `max_connections` may be open at once.
 
     `cut_off` is called for each connection that is aborted, with `reading` or `writing`: what it was too slow at.
+    `unreadable` is called with the address of a client whose request was answered with 400, because it is no HTTP.
     """
     bounds = {
         "headers_timeout_s": headers_timeout_s,
         "drain_timeout_s": drain_timeout_s,
         "max_connections": max_connections,
         "cut_off": staticmethod(cut_off),
+        "unreadable": staticmethod(unreadable),
     }
     return type("BoundedProtocol", (TimedProtocol,), bounds)

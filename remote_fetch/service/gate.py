@@ -73,7 +73,12 @@ class Gate:
         finally:
             duration_s = time.monotonic() - began_s
             self._metrics.answered(state.get("route", "other"), sent.status, duration_s)
-            _ACCESS.info("%s", _line(scope, state, sent, duration_s))
+            _ACCESS.info("%s", _line(scope, state, sent.status, sent.size_bytes, duration_s))
+
+    def unreadable(self, client: tuple[str, int] | None) -> None:
+        """Count and log a request that is no HTTP. Its connection has answered it with 400."""
+        self._metrics.answered("other", 400, 0.0)
+        _ACCESS.info("%s", _line({"client": client, "method": "-", "path": "-"}, {}, 400, 0, 0.0))
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_open = scope["path"] in _OPEN
@@ -147,15 +152,15 @@ def _check_size(scope: Scope) -> None:
             raise Refusal(413, "BODY_REFUSED", "a request has no body here", headers={"Connection": "close"})
 
 
-def _line(scope: Scope, state: dict[str, Any], sent: _Sent, duration_s: float) -> str:
+def _line(scope: Scope, state: dict[str, Any], status: int, size_bytes: int, duration_s: float) -> str:
     client = scope.get("client")
     words = (
         _printable(client[0] if client else "-"),
         _printable(state.get("principal") or "-"),
         scope["method"],
         _printable(scope["path"]),
-        str(sent.status),
-        f"{sent.size_bytes} B",
+        str(status),
+        f"{size_bytes} B",
         f"{duration_s * 1000:.0f} ms",
     )
     return " ".join(words)

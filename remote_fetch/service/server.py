@@ -78,6 +78,7 @@ def configured(service: Service, settings: ServiceSettings) -> uvicorn.Config:
             drain_timeout_s=settings.drain_timeout_s,
             max_connections=settings.max_connections,
             cut_off=service.metrics.cut_off,
+            unreadable=service.app.unreadable,
         ),
         ws="none",
         lifespan="on",

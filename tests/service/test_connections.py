@@ -308,6 +308,20 @@ def test_headers_that_are_too_long() -> None:
                 assert connection.recv(1 << 16).startswith(b"HTTP/1.1 " + status)
 
 
+def test_a_request_that_is_no_http(caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged and counted as all are."""
+    caplog.set_level(logging.INFO, "remote_fetch.service.access")
+    with serving() as address:
+        with socket.create_connection(address) as connection:
+            connection.sendall(b"\x16\x03\x01\r\n\r\n")
+            assert received_of(connection).startswith(b"HTTP/1.1 400 ")
+        assert [line for line in caplog.messages if " 400 " in line] == ["127.0.0.1 - - - 400 0 B 0 ms"]
+        with closing(http.client.HTTPConnection(*address, timeout=WAIT_S)) as client:
+            client.request("GET", "/metrics")
+            counted = client.getresponse().read()
+    assert b'remote_fetch_service_requests_total{route="other",status="400"} 1.0' in counted
+
+
 def test_a_body_that_is_broken(caplog: pytest.LogCaptureFixture) -> None:
     """Its request gets one answer, that to a body."""
     caplog.set_level(logging.INFO, "remote_fetch.service.access")
