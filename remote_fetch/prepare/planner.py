@@ -132,11 +132,17 @@ class Planner:
         try:
             timeline = self._locator.timeline(partition)
             self._session.note_unusable(timeline)
-            return self.open_timeline(timeline, log)
+            return self._opened(timeline, log)
         except RemoteFetchError as error:
             first, stop = log.log_start_offset or 0, log.end_offset or 1
             unread = self._session.fallback.after(error, partition, first, stop - 1)
             return replace(untiered(partition, self._isolation, log), unread=unread)
+
+    def _opened(self, timeline: Timeline, log: LogBounds) -> OpenPartition:
+        """As `open_timeline`, and a broker that is away is waited for."""
+        if self._brokers is None:
+            return self.open_timeline(timeline, log)
+        return self._brokers.guard.patiently(timeline.partition, partial(self.open_timeline, timeline, log))
 
     def _log_bounds(self, partition: TopicIdPartition, log_start: int | None) -> LogBounds:
         """The ends of the log.
@@ -163,7 +169,7 @@ class Planner:
         try:
             if self._stepwise is not None and first < stop:
                 timeline = self._stepwise.reach(opened.partition, first, stop, isolation=lists, most=stop - first)
-                opened = self.open_timeline(timeline, opened.log)
+                opened = self._opened(timeline, opened.log)
             plan = make(opened, first, stop)
         except RemoteFetchError as error:
             step = self._session.fallback.after(error, opened.partition, first, stop - 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from types import SimpleNamespace
@@ -463,6 +464,10 @@ class FakeCluster:
         self.asked.append(timestamp_ms)
         return 17
 
+    def patiently(self, partition: TopicIdPartition, ask: Callable[[], int]) -> int:
+        """As `LogGuard.patiently`."""
+        return ask()
+
     def close(self) -> None:
         """There is nothing to close."""
 
@@ -495,7 +500,7 @@ def first_with(broker: FakeCluster, log: LogBuilder, schedule: Schedule, timesta
         (partition,) = session.locator.partitions("topic")
         timeline = session.locator.timeline(partition)
         opened = Planner(session, UNCOMMITTED).open_timeline(timeline, LogBounds(0, log.next_offset))
-        session.brokers = cast(Brokers, SimpleNamespace(cluster=broker))
+        session.brokers = cast(Brokers, SimpleNamespace(cluster=broker, guard=broker))
         session.fallback.reader = cast(BrokerReader, broker)
         planner = Planner(session, UNCOMMITTED)
         found = resolve(opened, Timestamp(timestamp_ms), Edge.LATEST, planner.first_offset_at)

@@ -6,17 +6,22 @@ from dataclasses import replace
 from typing import cast
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.config import Config
 from remote_fetch.errors import ErrorKind, StorageUnavailable
-from remote_fetch.model import IndexType, IsolationLevel, LogBounds
-from remote_fetch.observe import Event, Fallback
+from remote_fetch.locate.cluster import Cluster, Topic
+from remote_fetch.model import IndexType, IsolationLevel, LogBounds, TopicIdPartition
+from remote_fetch.observe import Event, Fallback, Notice
 from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
 from remote_fetch.session.broker import BrokerReader
+from remote_fetch.session.brokers import Brokers
+from remote_fetch.session.guard import LogGuard, Patience
 from remote_fetch.session.session import Session
 from remote_fetch.testing.faults import Fault, FaultKind, FetchCall
+from remote_fetch.testing.log_builder import FIRST_TIMESTAMP_MS, TOPIC_ID
 from tests.scan.bucket import COMMITTED, UNCOMMITTED, Bucket, WatchedBucket, plain_log
 
 LOG = plain_log()
@@ -81,6 +86,51 @@ class TestLeading:
     )
     def test_the_reason_if_there_is_none(self, first: int, local_start: int | None, reason: Reason) -> None:
         assert self.leading(first, 16, LogBounds(0, 100), local_start) == reason
+
+
+class Elects:
+    """A cluster that elects leaders. No broker answers its first question of each kind about a leader."""
+
+    def __init__(self) -> None:
+        self._asked: set[str] = set()
+
+    def _answer(self, kind: str) -> None:
+        if kind not in self._asked:
+            self._asked.add(kind)
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+
+    def describe(self, name: str, **_: object) -> Topic:
+        return Topic(name, TOPIC_ID, (0,), may_read=True)
+
+    def log_bounds(self, partition: TopicIdPartition, isolation: IsolationLevel, **_: object) -> LogBounds:
+        self._answer("bounds")
+        return LogBounds(0, 70)
+
+    def still_holds(self, partition: TopicIdPartition, leader_epoch: int, end_offset: int) -> bool:
+        self._answer("epoch")
+        return True
+
+    def offset_for_time(self, partition: TopicIdPartition, timestamp_ms: int, isolation: IsolationLevel) -> int:
+        self._answer("time")
+        return 65
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def test_a_broker_that_is_away_is_waited_for() -> None:
+    """It answers about the ends of the log, about the end of the tier, and about a time behind the tier."""
+    heard: list[Event] = []
+    with session_of(events=heard) as session:
+        cluster = cast(Cluster, Elects())
+        guard = LogGuard(cluster, heard.append, skips=False, patience=Patience(pause_s=0))
+        session.brokers = Brokers(cluster, guard, None)
+        planner = Planner(session, UNCOMMITTED)
+        partitions = session.locator.partitions("topic")
+        late_ms = FIRST_TIMESTAMP_MS + 1000 * 65
+        found = planner.open(partitions, lambda opened: (opened.stop_offset, planner.first_offset_at(opened, late_ms)))
+    assert found == ((60, 65),)
+    assert [event.is_wait for event in heard if isinstance(event, Notice)] == [True, True, True]
 
 
 def test_what_cannot_be_planned_is_raised_or_left_to_the_broker() -> None:
