@@ -84,8 +84,6 @@ class Timelines:
             said = error.args[0].str() if isinstance(error, KafkaException) else str(error)
             text = f"the locations of segments cannot be read: {said}"
             refusal = Refusal(503, "METADATA_UNAVAILABLE", text, _RETRY_S)
-        except Refusal as error:
-            refusal = error.again()
         finally:
             self._reading = None
         self._began_s, self._ended_s, self._refusal = began_s, self._clock(), refusal
