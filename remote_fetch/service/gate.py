@@ -60,6 +60,7 @@ class Gate:
             return
         began_s = time.monotonic()
         sent = _Sent(send)
+        scope["path"] = _path_of(scope["path"])
         state: dict[str, Any] = scope.setdefault("state", {})
         try:
             await self._answer(scope, receive, sent)
@@ -117,6 +118,13 @@ def take_note(request: Request, *, route: str | None = None, principal: str | No
         request.state.route = route
     if principal is not None:
         request.state.principal = principal
+
+
+def _path_of(target: str) -> str:
+    """The path of a request's target, which may be a whole URL (RFC 9112, 3.2.2)."""
+    if not target.lower().startswith(("http://", "https://")):
+        return target
+    return "/" + "".join(target.split("/", 3)[3:])
 
 
 def _refusal_response(refusal: Refusal) -> Response:

@@ -297,6 +297,14 @@ def test_a_request_for_another_protocol(protocol: bytes, caplog: pytest.LogCaptu
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
+@each_of(("target", "status"), [("http://x/healthz", b"200"), ("HTTPS://x:1/healthz?/", b"200"), ("http://x", b"404")])
+def test_a_target_that_is_a_whole_url(target: str, status: bytes) -> None:
+    with serving() as address, socket.create_connection(address) as connection:
+        connection.settimeout(WAIT_S)
+        connection.sendall(request(target))
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 " + status)
+
+
 def test_headers_that_are_too_long() -> None:
     """In one piece, and in pieces of which the last has not come."""
     head = b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 40_000
