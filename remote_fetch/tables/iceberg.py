@@ -113,12 +113,12 @@ class IcebergTarget:
             with self._table.transaction().update_schema() as update:
                 update.union_by_name(schema)
         except Exception as error:
-            raise ConfigError(
-                f"the columns do not fit the table {self.name}: {said(error, self._options)}",
-                key="to",
-                hint="Write to another table, convert the columns in a transform, or, if they are typed, name the "
-                "version of the schema that the table began with (value.schema.version)",
-            ) from None
+            raise self._unfit(said(error, self._options)) from None
+        columns = self._table.schema()
+        known = {column.name: column.type for column in columns.as_arrow()}
+        for column in schema:
+            if column.name in known and _is_mistaken(known[column.name], column.type):
+                raise self._unfit(f"{column.name} is {columns.find_type(column.name)} there, and not {column.type}")
 
     def progress(self, topic: str) -> Progress | None:
         """As `Table.progress`."""
@@ -278,6 +278,14 @@ class IcebergTarget:
                     ) from None
             time.sleep(_PAUSE_S)
 
+    def _unfit(self, why: str) -> ConfigError:
+        return ConfigError(
+            f"the columns do not fit the table {self.name}: {why}",
+            key="to",
+            hint="Write to another table, convert the columns in a transform, or, if they are typed, name the "
+            "version of the schema that the table began with (value.schema.version)",
+        )
+
     def _refused(self, what: str, error: BaseException) -> TableRefused:
         return TableRefused(f"the Iceberg table {self.name} {what}: {said(error, self._options)}")
 
@@ -333,6 +341,32 @@ def _without_bounds(schema: pa.Schema) -> dict[str, str]:
 def _summary(snapshot: Any) -> Mapping[str, str]:
     """The properties that the commit of a snapshot has given it."""
     return {} if snapshot.summary is None else snapshot.summary.additional_properties
+
+
+def _is_mistaken(known: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether pyiceberg takes a column of files for that of the table, and its bytes mean other values, at any depth.
+
+    It does so with text and bytes, with decimals of another scale, and with half floats in a column of floats.
+    """
+    if pa.types.is_decimal(known) and pa.types.is_decimal(wanted):
+        return bool(known.scale != wanted.scale)
+    if pa.types.is_float16(wanted) or _is_text(known) != _is_text(wanted):
+        return True
+    inner, others = _inner(known), _inner(wanted)
+    return any(_is_mistaken(inner[name], others[name]) for name in inner.keys() & others.keys())
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _inner(kind: Any) -> dict[str, pa.DataType]:
+    """The types in a struct, by name, in a map or in a list."""
+    if pa.types.is_struct(kind):
+        return {field.name: field.type for field in kind}
+    if pa.types.is_map(kind):
+        return {"key": kind.key_type, "value": kind.item_type}
+    return {"element": kind.field(0).type} if kind.num_fields else {}
 
 
 def _partition_field(name: str, schema: pa.Schema) -> tuple[str, str, str]:
