@@ -16,7 +16,7 @@ import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from remote_fetch.errors import ConfigError
+from remote_fetch.errors import ConfigError, RemoteFetchError
 from remote_fetch.spark.batch import BatchReader, PushingReader
 from remote_fetch.spark.brief_errors import brief
 from remote_fetch.spark.budgets import split_among
@@ -77,17 +77,24 @@ class KafkaRemoteDataSource(DataSource):
 
     @brief
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A reader of micro-batches. Raises as `reader`, and ConfigError for a PySpark older than 4.2."""
+        """A reader of micro-batches. It raises the errors of `reader`. Raises ConfigError for a PySpark below 4.2."""
         try:
-            from remote_fetch.spark.streaming import StreamReader  # noqa: PLC0415 - PySpark 4.1 has batches only
+            from remote_fetch.spark.streaming import RefusedStream  # noqa: PLC0415 - PySpark 4.1 has batches only
         except ImportError as error:
             if error.name is None or not error.name.startswith("pyspark"):
                 raise
             raise ConfigError(
                 f"kafka_remote streams with PySpark 4.2 or later, not {pyspark.__version__}", key="pyspark"
             ) from None
-        from remote_fetch.spark.stream_driver import StreamDriver  # noqa: PLC0415 - as above
+        try:
+            return self._stream_reader(schema)
+        except RemoteFetchError as error:
+            return RefusedStream(error)
+
+    def _stream_reader(self, schema: StructType) -> DataSourceStreamReader:
+        from remote_fetch.spark.stream_driver import StreamDriver  # noqa: PLC0415 - PySpark 4.1 has batches only
         from remote_fetch.spark.stream_limits import parse_trigger_limits  # noqa: PLC0415 - as above
+        from remote_fetch.spark.streaming import StreamReader  # noqa: PLC0415 - as above
 
         options = self._options()
         limits = parse_trigger_limits(self.options)

@@ -10,7 +10,7 @@ Rules of the file:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from remote_fetch.errors import RemoteFetchError
 from remote_fetch.spark.batch import BatchReader, TaskPartition
 from remote_fetch.spark.brief_errors import brief
 from remote_fetch.spark.stream_driver import StreamDriver
@@ -30,7 +31,7 @@ from remote_fetch.spark.stream_limits import TriggerLimits, from_json, to_json
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["StreamReader"]
+__all__ = ["RefusedStream", "StreamReader"]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -83,3 +84,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """End the query."""
         self._driver.close()
+
+
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Stands for a stream that cannot begin: each question of Spark raises the error.
+
+    If `streamReader` raises, PySpark stops a reader that it does not have, and the query ends with the error of that.
+    """
+
+    def __init__(self, error: RemoteFetchError) -> None:
+        self._error = error
+
+    @brief
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise self._error
+
+    prepareForTriggerAvailableNow = getDefaultReadLimit = initialOffset = latestOffset = _refuse
+    reportLatestOffset = partitions = read = _refuse
+
+    def stop(self) -> None:
+        """End the query."""

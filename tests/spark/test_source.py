@@ -14,6 +14,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.functions import udf
 
 from remote_fetch import read_arrow
+from remote_fetch.errors import ConfigError
 from remote_fetch.spark import register
 from remote_fetch.spark.batch import BatchReader, PushingReader
 from remote_fetch.spark.options import parse_options
@@ -357,3 +358,22 @@ def test_spark_finds_the_format_by_itself(tmp_path: Path) -> None:
         timeout=120,
     )
     assert "kafka_remote" in json.loads(found.stdout)
+
+
+def test_a_stream_with_wrong_options_answers_no_question() -> None:
+    """If `streamReader` itself raised, PySpark would report an error of its own in place of the cause."""
+    options = {"subscribe": "topic", **bucket_alone("/bucket")}
+    source = KafkaRemoteDataSource({**options, "endingOffsets": "latest"})
+    stream: Any = source.streamReader(source.schema())
+    for ask in (
+        stream.prepareForTriggerAvailableNow,
+        stream.getDefaultReadLimit,
+        stream.initialOffset,
+        lambda: stream.latestOffset({}, None),
+        stream.reportLatestOffset,
+        lambda: stream.partitions({}, {}),
+        lambda: stream.read(None),
+    ):
+        with pytest.raises(ConfigError, match="ending offset not valid in streaming queries"):
+            ask()
+    stream.stop()

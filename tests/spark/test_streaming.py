@@ -121,5 +121,6 @@ def test_a_bucket_that_grows(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_an_end_is_for_batches(spark: SparkSession, tmp_path: Path) -> None:
     options = {"subscribe": "codecs", **bucket_alone(Tier(SETS[0]).url)}
-    with pytest.raises(Exception, match="ending offset not valid in streaming queries"):
+    with pytest.raises(Exception, match="ending offset not valid in streaming queries") as refused:
         Stream(spark, tmp_path, options).run(endingOffsets="latest")
+    assert "UnboundLocalError" not in str(refused.value), "PySpark's own, about a reader that it does not have"
