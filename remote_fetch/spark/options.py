@@ -23,7 +23,7 @@ from remote_fetch.model import IsolationLevel
 from remote_fetch.prepare.bounds import Edge, Timestamp
 from remote_fetch.spark.java_client import librdkafka_properties
 
-__all__ = ["ByPartition", "Limit", "SourceOptions", "Subscription", "check_batch", "parse_options"]
+__all__ = ["ByPartition", "Limit", "SourceOptions", "Subscription", "check_batch", "number_of", "parse_options"]
 
 T = TypeVar("T")
 
@@ -47,6 +47,8 @@ _POLL_TIMEOUT_MS = 120_000
 """Spark's own default, by its `spark.network.timeout`."""
 _LEAST_POLL_TIMEOUT_MS = 10_000
 """Our timeout also covers connecting and the requests before the first record."""
+_MOST_INT = 2**31 - 1
+_SHOWN = 200
 _MISSPELT = 0.9
 """The least similarity (difflib's ratio) at which a name counts as a misspelling of a known one."""
 _AUTO_OFFSET_RESET = (
@@ -123,8 +125,8 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     given = {name.lower(): str(value) for name, value in options.items()}
     _refuse_misspelling(given)
     subscription = _subscription(given)
-    min_partitions = _positive(given, "minPartitions")
-    max_records = _positive(given, "maxRecordsPerPartition")
+    min_partitions = number_of(given, "minPartitions", most=_MOST_INT)
+    max_records = number_of(given, "maxRecordsPerPartition")
     java = {name.removeprefix("kafka."): value for name, value in given.items() if name.startswith("kafka.")}
     for name, message in _NOT_SUPPORTED.items():
         if name in java:
@@ -144,9 +146,9 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         # The Java client takes an empty group. confluent_kafka ends the process for it.
         properties["group.id"] = properties.get("group.id") or given.get("groupidprefix") or "spark-kafka-remote"
         properties["auto.offset.reset"] = "error" if fail_on_data_loss else "earliest"
-    poll_timeout_ms = max(_positive(given, "kafkaConsumer.pollTimeoutMs") or _POLL_TIMEOUT_MS, _LEAST_POLL_TIMEOUT_MS)
+    poll_timeout_ms = number_of(given, "kafkaConsumer.pollTimeoutMs") or _POLL_TIMEOUT_MS
     if properties:
-        properties["fetch.remote.broker.timeout.ms"] = str(poll_timeout_ms)
+        properties["fetch.remote.broker.timeout.ms"] = str(min(max(poll_timeout_ms, _LEAST_POLL_TIMEOUT_MS), _MOST_INT))
     config = {**properties, **ours}
     Config.parse(config)
     return SourceOptions(
@@ -347,16 +349,19 @@ def _whole(value: Any, text: str | None = None) -> int:
     return int(value)
 
 
-def _positive(given: Mapping[str, str], name: str) -> int | None:
+def number_of(given: Mapping[str, str], name: str, *, least: int = 1, most: int = 2**63 - 1) -> int | None:
+    """The whole number of an option, None if it is not given. Raises ConfigError for another text and another range."""
     text = given.get(name.lower())
     if text is None:
         return None
     try:
         number = _decimal(text.strip())
     except ValueError:
-        raise ConfigError(f"{name} must be a number, not '{text}'", key=name) from None
-    if number <= 0:
-        raise ConfigError(f"{name} must be positive", key=name)
+        raise ConfigError(f"{name} must be a number, not '{text[:_SHOWN]}'", key=name) from None
+    if number < least:
+        raise ConfigError(f"{name} must be {'positive' if least else 'at least 0'}", key=name)
+    if number > most:
+        raise ConfigError(f"{name} must be at most {most}", key=name)
     return number
 
 

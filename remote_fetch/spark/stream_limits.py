@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice
+from remote_fetch.spark.options import number_of
 
 __all__ = [
     "Positions",
@@ -33,7 +34,7 @@ __all__ = [
 Positions: TypeAlias = "dict[tuple[str, int], int]"
 """The next offset to read, by topic and partition."""
 
-_DELAY = re.compile(r"\s*(\d+)\s*(us|ms|s|m|min|h|d)?\s*", re.IGNORECASE)
+_DELAY = re.compile(r"\s*(\d{1,18})\s*(us|ms|s|m|min|h|d)?\s*", re.IGNORECASE)
 _MILLIS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _OFFSET_BYTES = 1024
 """The bytes that an offset counts for, if its partition has nothing in the tier."""
@@ -56,19 +57,10 @@ class TriggerLimits:
 def parse_trigger_limits(options: Mapping[str, str]) -> TriggerLimits:
     """`maxOffsetsPerTrigger`, `maxBytesPerTrigger`, `minOffsetsPerTrigger`, `maxTriggerDelay`. Raises ConfigError."""
     given = {name.lower(): str(value) for name, value in options.items()}
-
-    def number(name: str, least: int = 1) -> int | None:
-        text = given.get(name.lower())
-        if text is None:
-            return None
-        if not re.fullmatch(r"\s*\d+\s*", text) or int(text) < least:
-            raise ConfigError(f"{name} must be a positive number, not '{text}'", key=name)
-        return int(text)
-
     limits = TriggerLimits(
-        number("maxOffsetsPerTrigger"),
-        number("maxBytesPerTrigger"),
-        number("minOffsetsPerTrigger", least=0) or None,
+        number_of(given, "maxOffsetsPerTrigger"),
+        number_of(given, "maxBytesPerTrigger"),
+        number_of(given, "minOffsetsPerTrigger", least=0) or None,
         _delay_ms(given.get("maxtriggerdelay", "15m")),
     )
     if limits.max_offsets is not None and (limits.min_offsets or 0) > limits.max_offsets:

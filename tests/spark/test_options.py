@@ -32,7 +32,7 @@ def test_what_is_left_out() -> None:
         "auto.offset.reset": "error",
         "fetch.remote.broker.timeout.ms": "120000",
     }
-    for given, taken in (("60000", "60000"), ("512", "10000")):
+    for given, taken in (("60000", "60000"), ("512", "10000"), (str(2**62), "2147483647")):
         waits = parse_options({**BASE, "kafkaConsumer.pollTimeoutMs": given})
         assert waits.config["fetch.remote.broker.timeout.ms"] == taken
 
@@ -128,6 +128,7 @@ def test_what_becomes_of_a_time_that_no_record_reaches() -> None:
         ({"minPartitions": "0"}, "minPartitions must be positive"),
         ({"minPartitions": "few"}, "minPartitions must be a number, not 'few'"),
         ({"minPartitions": "1_0"}, "minPartitions must be a number, not '1_0'"),
+        ({"minPartitions": str(2**31)}, "minPartitions must be at most 2147483647"),
         ({"maxRecordsPerPartition": "-1"}, "maxRecordsPerPartition must be positive"),
         ({"includeHeaders": "yes"}, "includeHeaders must be true or false, not 'yes'"),
         ({"failOnDataLoss": "1"}, "failOnDataLoss must be true or false, not '1'"),

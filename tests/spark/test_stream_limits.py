@@ -45,11 +45,14 @@ def test_options() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger must be a positive number, not '0'"),
-        ({"minOffsetsPerTrigger": "-1"}, "minOffsetsPerTrigger must be a positive number"),
-        ({"maxBytesPerTrigger": "1k"}, "maxBytesPerTrigger must be a positive number"),
+        ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger must be positive"),
+        ({"maxOffsetsPerTrigger": "9" * 5000}, "maxOffsetsPerTrigger must be a number, not '9{200}'$"),
+        ({"maxOffsetsPerTrigger": str(2**63)}, "maxOffsetsPerTrigger must be at most 9223372036854775807"),
+        ({"minOffsetsPerTrigger": "-1"}, "minOffsetsPerTrigger must be at least 0"),
+        ({"maxBytesPerTrigger": "1k"}, "maxBytesPerTrigger must be a number, not '1k'"),
         ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, r"minOffsetPerTrigger\(9\) is higher than"),
         ({"maxTriggerDelay": "soon"}, "maxTriggerDelay must be a time"),
+        ({"maxTriggerDelay": "9" * 5000}, "maxTriggerDelay must be a time"),
     ],
 )
 def test_options_that_are_wrong(options: dict[str, str], said: str) -> None:
