@@ -61,7 +61,9 @@ _SHOWN = 20
 def check_stream(options: SourceOptions) -> None:
     """Raise ConfigError for options that only a batch may have."""
     if options.end is not None:
-        raise ConfigError("ending offset not valid in streaming queries", key="endingOffsets")
+        by_offset = "endingoffsets" in options.given
+        what, key = ("offset", "endingOffsets") if by_offset else ("timestamp", "endingTimestamp")
+        raise ConfigError(f"ending {what} not valid in streaming queries", key=key)
 
 
 class StreamDriver:

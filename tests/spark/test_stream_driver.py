@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import random
 from collections.abc import Callable, Iterator
@@ -491,6 +492,12 @@ def test_a_topic_that_never_was(bucket: dict[str, str], driver: Make) -> None:
 
 
 def test_what_only_a_batch_may_have(bucket: dict[str, str], driver: Make) -> None:
-    for option in ({"endingOffsets": "latest"}, {"endingTimestamp": "3"}):
-        with pytest.raises(ConfigError, match="ending offset not valid in streaming queries"):
+    by_partition = {"endingOffsetsByTimestamp": json.dumps({"topic": {"0": 3}})}
+    for what, option in (
+        ("offset", {"endingOffsets": "latest"}),
+        ("offset", {"endingOffsets": "latest", **by_partition}),
+        ("timestamp", by_partition),
+        ("timestamp", {"endingTimestamp": "3"}),
+    ):
+        with pytest.raises(ConfigError, match=f"ending {what} not valid in streaming queries"):
             driver({**bucket, **option})
