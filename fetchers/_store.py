@@ -136,10 +136,12 @@ class FsspecStore:
             found = self._mapped(prefix, self._ls, self.path_of(prefix))
         except SegmentNotFound:
             return
+        root = f"{self._root}/".lstrip("/")
+        below = f"{root}{prefix}/" if prefix else root
         for info in found:
-            path = self._filesystem._strip_protocol(info["name"])
-            if path.startswith(f"{self._root}/{prefix}/" if prefix else f"{self._root}/"):  # a folder may list itself
-                name = path.removeprefix(f"{self._root}/")
+            path = self._filesystem._strip_protocol(info["name"]).lstrip("/")  # paths of WebDAV begin without one
+            if path.startswith(below) and path != below:  # a folder may list itself
+                name = path.removeprefix(root)
                 target = info if info["type"] in _KINDS else self._target(name)
                 if target is not None:
                     yield name, target

@@ -247,6 +247,19 @@ def test_names_of_a_listing_are_relative_to_the_root(root: str) -> None:
     assert list(store.folders("nowhere")) == []
 
 
+def test_a_listing_of_all_whose_paths_begin_without_a_slash() -> None:
+    """Paths of WebDAV do. The listing was empty."""
+
+    class Relative(Filesystem):
+        def ls(self, path: str, detail: bool) -> list[dict[str, Any]]:
+            found = super().ls(path, detail)
+            return [{**info, "name": self._strip_protocol(info["name"]).lstrip("/")} for info in found]
+
+    store = FsspecStore(Relative({"/a": b"1", "/b/c": b"22"}), "")
+    assert list(map(astuple, store.list())) == [("a", 1), ("b/c", 2)]
+    assert list(store.folders()) == ["b"]
+
+
 def test_a_folder_that_may_not_be_read_fails_the_listing_above_it() -> None:
     class Guarded(Filesystem):
         def ls(self, path: str, detail: bool) -> list[dict[str, Any]]:
