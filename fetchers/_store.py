@@ -131,7 +131,10 @@ class FsspecStore:
         return cast(Mapping[str, Any], self._call("info", path, timeout_s=_LISTING_TIMEOUT_S))
 
     def _entries(self, prefix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """The names right below a folder, from `ls`: fsspec's `find` passes over folders that it may not read."""
+        """The names right below a folder, from `ls`: fsspec's `find` passes over folders that it may not read.
+
+        Paths of WebDAV begin without a slash, and folders of SMB end with one.
+        """
         try:
             found = self._mapped(prefix, self._ls, self.path_of(prefix))
         except SegmentNotFound:
@@ -139,7 +142,7 @@ class FsspecStore:
         root = f"{self._root}/".lstrip("/")
         below = f"{root}{prefix}/" if prefix else root
         for info in found:
-            path = self._filesystem._strip_protocol(info["name"]).lstrip("/")  # paths of WebDAV begin without one
+            path = self._filesystem._strip_protocol(info["name"]).strip("/")
             if path.startswith(below) and path != below:  # a folder may list itself
                 name = path.removeprefix(root)
                 target = info if info["type"] in _KINDS else self._target(name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple
 from importlib.metadata import EntryPoint, EntryPoints
 from types import ModuleType
@@ -247,15 +247,28 @@ def test_names_of_a_listing_are_relative_to_the_root(root: str) -> None:
     assert list(store.folders("nowhere")) == []
 
 
-def test_a_listing_of_all_whose_paths_begin_without_a_slash() -> None:
-    """Paths of WebDAV do. The listing was empty."""
+@pytest.mark.parametrize(
+    ("root", "spelled"),
+    [
+        ("", lambda path, is_folder: path.lstrip("/")),
+        ("tier", lambda path, is_folder: path + "/" * is_folder),
+    ],
+    ids=["webdav", "smb"],
+)
+def test_paths_of_a_listing_with_slashes_of_their_own(root: str, spelled: Callable[[str, bool], str]) -> None:
+    """WebDAV's begin without one, folders of SMB end with one. The listings were empty."""
 
-    class Relative(Filesystem):
+    class Spelling(Filesystem):
+        @staticmethod
+        def _strip_protocol(path: str) -> str:
+            return path
+
         def ls(self, path: str, detail: bool) -> list[dict[str, Any]]:
-            found = super().ls(path, detail)
-            return [{**info, "name": self._strip_protocol(info["name"]).lstrip("/")} for info in found]
+            found = [info for info in super().ls(path.rstrip("/"), detail) if info["name"].startswith("fake://")]
+            plain = {info["name"].removeprefix("fake://"): info for info in found}
+            return [{**info, "name": spelled(name, info["type"] == "directory")} for name, info in plain.items()]
 
-    store = FsspecStore(Relative({"/a": b"1", "/b/c": b"22"}), "")
+    store = FsspecStore(Spelling({f"{root}/a": b"1", f"{root}/b/c": b"22"}), root)
     assert list(map(astuple, store.list())) == [("a", 1), ("b/c", 2)]
     assert list(store.folders()) == ["b"]
 
