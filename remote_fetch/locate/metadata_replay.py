@@ -7,6 +7,8 @@ Rules of the file:
 - A reader that may have missed a tombstone, or whose records the topic no longer has, begins with the first record.
 - Reading goes on where it ended, or where a saved replay ends. If the log has a later leader epoch, the leader is asked
   for that place (KIP-320). If an election has cut the log off there, reading begins with the first record.
+- The topic is described again from time to time, and if its log has become shorter. If it was created again, or has
+  another partition count, all that was read is forgotten.
 - A client that was answered before and is silent now is replaced after seconds: it may stay with a leader that hangs.
 """
 
@@ -15,28 +17,26 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
-from remote_fetch.broker_errors import is_passing
 from remote_fetch.config import KEYS
-from remote_fetch.deadline import Deadline, retry
+from remote_fetch.deadline import Deadline
 from remote_fetch.errors import Cancelled, Unlocatable
 from remote_fetch.formats.metadata_partitioner import metadata_partition
 from remote_fetch.locate.clients import Consumer
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.leases import Leases
-from remote_fetch.locate.replay import NO_EPOCH, CutOff, Replay
+from remote_fetch.locate.metadata_questions import MetadataQuestions
+from remote_fetch.locate.replay import CutOff, Replay
 from remote_fetch.locate.replay_cache import Remark, ReplayCache, TopicOrigin
 from remote_fetch.locate.replay_saver import ReplaySaver
 from remote_fetch.locate.saved_replay import SavedReplay
 from remote_fetch.locate.slices import ONE_ANSWER_S, Newcomer
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.tombstones import Tombstones
-from remote_fetch.locate.unreadable import denied
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.shared_failure import SharedFailure
 
@@ -47,14 +47,17 @@ T = TypeVar("T")
 METADATA_TOPIC = str(KEYS["remote.locator.topic"].default)
 """The name that brokers give it."""
 
-_ANY_ID = Uuid(bytes(16))
-"""Brokers are asked for the end of a leader epoch by the name of the topic."""
 _CONSUME_MESSAGES = 2_000
 """Small, so that a reader releases the interpreter's lock often and the application's threads can run."""
 _POLL_S = 0.2
-_RETRY_S = 0.1
+_DESCRIBED_S = 60.0
+"""How long a description of the topic is believed. Its partition count decides where the records of a partition are."""
 _MAX_BEGINS = 5
 """How often one reading begins, because retention can delete the first records of the topic during it."""
+
+
+class _Replaced(Exception):
+    """The topic was created again, or has another partition count."""
 
 
 def _wall_clock_ms() -> int:
@@ -81,12 +84,14 @@ class MetadataTopic:
         self._cluster = cluster
         self._new_replay = new_replay
         self._now_ms = now_ms
+        self._questions = MetadataQuestions(cluster, name, timeout_ms)
         self._tombstones = Tombstones(cluster, name)
         self._saver = ReplaySaver(cache, self._unsaved)
         self._is_finished = threading.Event()
         self._timeout_ms = timeout_ms
         self._replays: dict[Uuid | None, Replay] = {}
-        self._count: int | None = None
+        self._known: Topic | None = None
+        self._known_s = 0.0
         self._reading = threading.Lock()
         self._asking = threading.Lock()
         self._wanted: dict[Uuid | None, set[int]] = {}
@@ -127,17 +132,20 @@ class MetadataTopic:
 
         Raises Unlocatable, KafkaException, and the errors of the cluster's first contact.
         """
-        count = self._partition_count()
-        wanted: dict[Uuid, set[int]] = {}
-        for partition in partitions:
-            number = metadata_partition(partition.topic_id, partition.partition, count)
-            wanted.setdefault(partition.topic_id, set()).add(number)
-        for topic_id, numbers in wanted.items():
-            self._read(topic_id, numbers)
+        asked = tuple(partitions)
+
+        def wanted(count: int) -> dict[Uuid | None, set[int]]:
+            found: dict[Uuid | None, set[int]] = {}
+            for partition in asked:
+                number = metadata_partition(partition.topic_id, partition.partition, count)
+                found.setdefault(partition.topic_id, set()).add(number)
+            return found
+
+        self._read_wanted(wanted)
 
     def read_all(self) -> tuple[TopicIdPartition, ...]:
         """Read the whole topic, and return the partitions that have records. Raises as `read_for`."""
-        self._read(None, set(range(self._partition_count())))
+        self._read_wanted(lambda count: {None: set(range(count))})
         with self._reading:
             return self._replay(None).builder.partitions()
 
@@ -159,11 +167,26 @@ class MetadataTopic:
         with self._reading:
             return [(replay, replay.to_save(origin, topic_id)) for topic_id, replay in self._replays.items()]
 
-    def _read(self, topic_id: Uuid | None, numbers: set[int]) -> None:
+    def _read_wanted(self, wanted: Callable[[int], Mapping[Uuid | None, set[int]]]) -> None:
+        """Read the metadata partitions that `wanted` names for a partition count, of the topic as it is at the end."""
+        topic, before = self._described(), None
+        while topic != before:
+            before = topic
+            with contextlib.suppress(_Replaced):
+                for topic_id, numbers in wanted(len(topic.partitions)).items():
+                    self._read(topic, topic_id, numbers)
+            topic = self._known or topic
+
+    def _read(self, topic: Topic, topic_id: Uuid | None, numbers: set[int]) -> None:
+        """Read metadata partitions of `topic` to their current ends. Nothing is read of a topic that was replaced."""
         asked_s = time.monotonic()
         with self._asking:
+            if topic != self._known:
+                return
             self._wanted.setdefault(topic_id, set()).update(numbers)
         with self._reading:
+            if topic != self._known:
+                return
             # A reading that began after this call has reached the end that this call needs.
             if all(self._read_at_s.get((topic_id, number), 0.0) >= asked_s for number in numbers):
                 return
@@ -185,29 +208,33 @@ class MetadataTopic:
             self._replays[topic_id] = self._new_replay(topic_id)
         return self._replays[topic_id]
 
-    def _partition_count(self) -> int:
-        """How many partitions the metadata topic has.
+    def _described(self) -> Topic:
+        """The metadata topic, by a description of the last minute. Raises as `MetadataQuestions.describe`."""
+        known = self._known
+        if known is None or time.monotonic() - self._known_s > _DESCRIBED_S:
+            known = self._questions.describe()
+            with self._reading:
+                self._take(known)
+        return known
 
-        Raises Unlocatable if this principal may not read it, and KafkaException with the broker's error.
-        """
-        if self._count is not None:
-            return self._count
-        described = self._patiently(lambda: self._cluster.describe(self.name))
-        if not described.may_read:
-            # Checked here, because a consumer without the permission waits and gets no error.
-            raise denied(self.name)
-        self._count = len(described.partitions)
+    def _take(self, found: Topic) -> bool:
+        """Keep a description. Return whether it is of another topic than before: all that was read is forgotten."""
+        with self._asking:
+            before, self._known, self._known_s = self._known, found, time.monotonic()
+            if found == before:
+                return False
+            self._wanted.clear()
+        self._replays.clear()
+        self._read_at_s.clear()
+        self._failures.clear()
         if self._saver.is_on:
-            self._saver.origin = self._origin_of(described)
-        return self._count
+            self._saver.origin = self._questions.origin_of(found)
+        return before is not None
 
-    def _origin_of(self, described: Topic) -> TopicOrigin | None:
-        """The identity of the topic for the cache. None if the brokers do not tell it: then nothing is cached."""
-        with contextlib.suppress(KafkaException):
-            cluster_id = self._cluster.cluster_id()
-            if cluster_id is not None and described.topic_id is not None:
-                return TopicOrigin(cluster_id, described.topic_id, len(described.partitions))
-        return None
+    def _check_topic(self) -> None:
+        """Raise _Replaced if the topic is another one now, and the errors of `MetadataQuestions.describe`."""
+        if self._take(self._questions.describe()):
+            raise _Replaced
 
     def _catch_up(self, topic_id: Uuid | None, numbers: Iterable[int], *, begins: int = 1) -> None:
         """Read the metadata partitions to their current ends. The first begin, by `begins`, uses saved replays.
@@ -218,15 +245,14 @@ class MetadataTopic:
         self._cluster.catcher()  # made first: it connects while the bounds are looked up
         began_ms = self._now_ms()
         replay = self._replay(topic_id)
-        bounds = self._bounds(numbers)
+        bounds = self._questions.bounds(numbers, self._check_topic)
         if self._is_lost(replay, bounds, began_ms):
-            bounds |= self._bounds(replay.read_to.keys() - bounds.keys())
-            if self._saver.is_on:
-                self._saver.origin = self._origin_of(self._patiently(lambda: self._cluster.describe(self.name)))
+            self._check_topic()
+            bounds |= self._questions.bounds(replay.read_to.keys() - bounds.keys(), self._check_topic)
             replay = self._replays[topic_id] = self._new_replay(topic_id)
         if begins == 1:
             self._resume(topic_id, replay, bounds, began_ms)
-        if not self._still_holds(replay, bounds):
+        if not self._questions.still_holds(replay, bounds):
             self._begin_again(topic_id, replay.read_to.keys() | bounds.keys(), begins)
             return
         ends: dict[int, int] = {}
@@ -273,45 +299,6 @@ class MetadataTopic:
             if low <= saved.next_offset <= high and not self._tombstones.missed(saved.origin.taken_at_ms, now_ms):
                 replay.restore(saved)
 
-    def _still_holds(self, replay: Replay, bounds: dict[int, tuple[int, int, int]]) -> bool:
-        """Whether the log still has the last record that was read of each of these metadata partitions.
-
-        An unclean election may have cut it off, and the log may have grown past its place since. A leader is asked if
-        it is not the leader of that record, once. A leader never cuts off its own log.
-        """
-        for number, (_, _, epoch) in bounds.items():
-            known = replay.epochs.get(number, NO_EPOCH)
-            if known in (epoch, NO_EPOCH) or replay.confirmed.get(number) == epoch:
-                continue
-            partition = TopicIdPartition(_ANY_ID, self.name, number)
-            compare = partial(self._cluster.still_holds, partition, known, replay.read_to[number])
-            if not self._patiently(compare):
-                return False
-            replay.confirmed[number] = epoch
-        return True
-
-    def _bounds(self, numbers: Iterable[int]) -> dict[int, tuple[int, int, int]]:
-        """The first offset, the end (exclusive) and the last leader epoch of each of these metadata partitions."""
-        wanted = frozenset(numbers)
-
-        def ask() -> dict[int, tuple[int, int, int]]:
-            try:
-                return self._cluster.ends(self.name, wanted)
-            except KafkaException as error:
-                if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
-                    self._cluster.describe(self.name)  # raises if the whole topic is gone
-                raise
-
-        return self._patiently(ask) if wanted else {}
-
-    def _patiently(self, ask: Callable[[], T]) -> T:
-        """Ask until an answer comes, while a leader changes or brokers are away. Raises the last error at the deadline.
-
-        Without an answer the whole read would go through the broker. A leader election is no reason for that.
-        """
-        deadline = Deadline.after(self._timeout_ms / 1000)
-        return retry(ask, KafkaException, until=deadline, pause_s=_RETRY_S, may_pass=is_passing)
-
     def _check_open(self) -> None:
         """Raise Cancelled after `finish`."""
         if self._is_finished.is_set():
@@ -339,8 +326,7 @@ class MetadataTopic:
                     self._cluster.replace(consumer)
                     if not deadline.is_over:
                         return
-                    self._count = None
-                    self._partition_count()  # raises if the permission was taken away
+                    self._check_topic()  # raises if the permission was taken away
                     raise Unlocatable(f"no answer from {self.name} within {self._timeout_ms} ms")
         finally:
             consumer.unassign()

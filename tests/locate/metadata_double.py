@@ -87,13 +87,16 @@ class Topics:
     The first questions about ends are answered by the errors `passing`, the first comparisons with a new leader by
     `electing`. `settings` are the metadata topic's, None: they may not be asked for. `epoch_ends` has the end of each
     leader epoch that an election has cut off.
+    `missing` is the error about a metadata partition that is not there.
     `described_first` has the topics that were described before the clients were to connect, None: they were not.
-    `logs` are the metadata partitions, from the log start in `starts` on; None stands for a record that was compacted
-    away. `news` is handed out before any record; with `is_mute` there is nothing but that.
+    `logs` are the `count` metadata partitions, from the log start in `starts` on; None stands for a record that was
+    compacted away. `news` is handed out before any record; with `is_mute` there is nothing but that.
     """
 
     logs: dict[int, list[Record | None]] = field(default_factory=lambda: {number: [] for number in range(COUNT)})
     starts: dict[int, int] = field(default_factory=dict)
+    count: int = COUNT
+    missing: int = KafkaError.UNKNOWN_TOPIC_OR_PART
     news: list[Message] = field(default_factory=list)
     is_mute: bool = False
     may_read: bool = True
@@ -137,7 +140,7 @@ class Topics:
     def describe(self, name: str) -> Topic:
         self.described.append(name)
         if name == self.name and self.refusal is None:
-            return Topic(name, self.topic_id, tuple(range(COUNT)), self.may_read)
+            return Topic(name, self.topic_id, tuple(range(self.count)), self.may_read)
         if name == self.name:
             raise KafkaException(self.refusal)
         if self.data is None or name != self.data.name:
@@ -170,6 +173,8 @@ class Topics:
             raise KafkaException(KafkaError(self.passing.pop(0)))
         if self.refusal is not None:
             raise KafkaException(self.refusal)
+        if any(number >= self.count for number in numbers):
+            raise KafkaException(KafkaError(self.missing))
         epoch = -1 if self.epoch is None else self.epoch
         return {number: (self.starts.get(number, 0), self.end(number), epoch) for number in numbers}
 
@@ -205,8 +210,13 @@ class Topics:
         return found
 
     def write(self, partition: TopicIdPartition, *numbers: int) -> None:
-        at = metadata_partition(partition.topic_id, partition.partition, COUNT)
+        at = metadata_partition(partition.topic_id, partition.partition, self.count)
         self.logs[at] += [record(partition, number) for number in numbers]
+
+    def create_again(self, count: int) -> None:
+        """Another topic has the name now, with this number of metadata partitions and no record."""
+        self.topic_id, self.count = Uuid(b"metadata-%7d" % count), count
+        self.logs = {number: [] for number in range(count)}
 
 
 class Files:

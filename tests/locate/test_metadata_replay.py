@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import cast
 
 import pytest
@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from remote_fetch.config import KEYS
 from remote_fetch.errors import Cancelled, Unlocatable
 from remote_fetch.formats.metadata_partitioner import metadata_partition
+from remote_fetch.locate import metadata_replay
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic
 from remote_fetch.locate.metadata_topic import MetadataTopicLocator
@@ -81,6 +82,80 @@ def test_messages_name_the_configured_topic() -> None:
     assert "remote.locator.topic" in said[0]
     away = KafkaException(KafkaError(KafkaError._TRANSPORT, "gone"))
     assert unlocatable(away, "metadata.v2").message == "metadata.v2 cannot be read: gone"
+
+
+# ------------------------------------------------------------------------------------------------------- created again
+
+
+@pytest.mark.parametrize(
+    ("count", "missing"),
+    [(COUNT, 0), (11, 0), (1, KafkaError.UNKNOWN_TOPIC_OR_PART), (1, KafkaError._UNKNOWN_PARTITION)],
+)
+def test_a_topic_that_was_created_again_is_read_in_its_own_partitions(count: int, missing: int) -> None:
+    """Its log is shorter, or the metadata partition is not there any more.
+
+    librdkafka asks the leader that it knows of such a partition, or it has no leader for it.
+    """
+    topics, files = written(), Files()
+    topics.missing = missing
+    reader = opened(topics, Clock(), files)
+    reader.read_for(PARTITIONS)
+    topics.create_again(count)
+    topics.write(PARTITION, 7)
+    reader.read_for(PARTITIONS)
+    assert (starts(reader), starts(reader, ELSEWHERE)) == ([70], [])
+    assert reader.read_all() == (PARTITION,)
+    topics.write(PARTITION, 8)
+    reader.read_for([PARTITION])
+    assert starts(reader) == [70, 80]
+    reader.close()
+    topics.offsets_read = 0
+    resumed = opened(topics, Clock(), files)
+    resumed.read_for(PARTITIONS)
+    assert (starts(resumed), topics.offsets_read) == ([70, 80], 0)
+
+
+@pytest.mark.parametrize("count", [COUNT, 11])
+def test_a_longer_log_of_another_topic_is_noticed_within_a_minute(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    topics = written()
+    reader = opened(topics, Clock())
+    for _ in range(2):
+        reader.read_for([PARTITION])
+    assert topics.described == [METADATA_TOPIC]
+    topics.create_again(count)
+    for number in range(count):
+        topics.logs[number] += [None] * 20
+    topics.write(PARTITION, 7)
+    monkeypatch.setattr(metadata_replay, "_DESCRIBED_S", 0.0)
+    reader.read_for([PARTITION])
+    assert starts(reader) == [70]
+
+
+def test_readers_that_wait_read_the_topic_that_is_there_when_their_turn_comes() -> None:
+    topics, entered, may_go_on = written(), threading.Event(), threading.Event()
+    reader = MetadataTopic(cast(Cluster, topics), timeout_ms=10_000)
+    ends = topics.ends
+
+    def held_up(name: str, numbers: Collection[int]) -> dict[int, tuple[int, int, int]]:
+        entered.set()
+        assert may_go_on.wait(10)
+        return ends(name, numbers)
+
+    topics.ends = held_up  # type: ignore[method-assign]
+    threads = [threading.Thread(target=reader.read_for, args=([each],)) for each in PARTITIONS]
+    for thread in threads:
+        thread.start()
+    assert entered.wait(10)
+    while len(reader._wanted.get(DATA_ID, ())) < 2:
+        time.sleep(0.001)
+    topics.create_again(1)
+    topics.write(PARTITION, 7)
+    topics.write(ELSEWHERE, 8)
+    may_go_on.set()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert (starts(reader), starts(reader, ELSEWHERE)) == ([70], [80])
 
 
 # ------------------------------------------------------------------------------------------------------------------ age

@@ -401,6 +401,7 @@ def test_the_reason_of_an_unreadable_topic_is_reported_once(code: int, said: str
     [
         KafkaError._TRANSPORT,
         KafkaError._UNKNOWN_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,
     ],

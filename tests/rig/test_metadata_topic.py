@@ -7,16 +7,19 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 
 from remote_fetch.broker_errors import is_refusal
 from remote_fetch.errors import UnknownTopic
+from remote_fetch.formats.metadata_partitioner import metadata_partition
+from remote_fetch.formats.metadata_records import SegmentMetadataRecord
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic
 from remote_fetch.locate.metadata_topic import MetadataTopicLocator
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IsolationLevel, TopicIdPartition, Uuid
 from remote_fetch.session.session import Session
+from remote_fetch.testing.metadata_records import encode_metadata_record
 from tests.cases import of_a_change
 from tests.rig.acls import allow, deny, revoke_all
 from tests.rig.brokers import FASTER_RESTARTS
@@ -148,6 +151,30 @@ def test_a_topic_of_the_same_name_is_another_topic(rig: Rig, reader: Reader, new
     rig.until("the old segments' end", lambda: reader.locator.refresh(old).segments == ())
     with pytest.raises(UnknownTopic, match=f"has the id {new.topic_id} now, not {old.topic_id}"):
         reader.locator.partitions(f"{topic}:{old.topic_id}")
+
+
+def test_a_metadata_topic_that_is_created_again(rig: Rig, reader: Reader, new_topic: NewTopic) -> None:
+    """Each time with another number of partitions, and with the records where they belong then."""
+    topic, name = new_topic("moved"), new_topic("metadata")
+    create_topic(rig, topic, 4)
+    for number in range(4):
+        produce(rig, topic, 60, partition=number)
+    wait_tiered(rig, topic, range(4))
+    timelines = [reader.locator.timeline(partition) for partition in reader.locator.partitions(topic)]
+
+    moved = MetadataTopic(reader.cluster, timeout_ms=10_000, name=name)
+    for count in (3, 11, 2):
+        create_topic(rig, name, count, remote_storage_enable="false")
+        producer = Producer({"bootstrap.servers": rig.bootstrap, **QUIET})
+        for timeline in timelines:
+            number = metadata_partition(timeline.partition.topic_id, timeline.partition.partition, count)
+            for segment in timeline.segments:
+                producer.produce(name, encode_metadata_record(SegmentMetadataRecord(segment)), partition=number)
+        producer.flush()
+        moved.read_for(timeline.partition for timeline in timelines)
+        for timeline in timelines:
+            assert in_timeline(moved.timeline(timeline.partition)) == in_timeline(timeline)
+        delete_topic(rig, name)
 
 
 def test_all_topics_at_once(rig: Rig, reader: Reader, new_topic: NewTopic) -> None:
