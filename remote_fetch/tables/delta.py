@@ -8,6 +8,7 @@ Rules of the file:
   transaction came in since the version that was read.
 - The commit's info repeats the progress for people.
 - Names that differ in case alone are one name for Delta, and are refused before anything is read.
+- Rows do not pass through deltalake. So a table with rules for rows that a writer has to keep is refused.
 - Columns are added, and so are fields of structs. Fields of structs in lists and maps are not: deltalake's own engine
   cannot read the older files then.
 - A file has statistics of all the columns that the table's property names, or of none. Where statistics have some
@@ -20,7 +21,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -50,6 +51,19 @@ _SKIPPING = "delta.dataSkippingStatsColumns"
 """The property that names the columns of statistics, for readers and for all that write into the table later."""
 _SKIPPED_BY = ("partition", "offset", "timestamp")
 """Its columns in a table that is made here: no row has null there, and most reads of a part are bounded by them."""
+
+
+_UNWRITTEN = frozenset(
+    {
+        *("allowColumnDefaults", "clustering", "domainMetadata", "icebergCompatV1", "icebergCompatV2"),
+        *("identityColumns", "inCommitTimestamp", "materializePartitionColumns", "rowTracking"),
+        *("typeWidening", "vacuumProtocolCheck"),
+    }
+)
+"""Features of tables to which deltalake (1.6.6) does not write. It says so of these and of others with the commit."""
+_UNSUPPORTED = "Unsupported table features"
+"""How its error begins then. The error's class is that of a commit which another one has overtaken."""
+_GENERATED = "delta.generationExpression"
 
 
 class DeltaTarget:
@@ -113,6 +127,7 @@ class DeltaTarget:
                 f"partition_by={list(partition_by)}: the table {self.name} is partitioned by {existing}",
                 key="partition_by",
             )
+        self._check_rules({*schema.names, *partition_by})
         self._check_names(self._fields(), schema)
         known = {one.name: one for one in self._fields()}
         for column in self._wanted(schema, partition_by):
@@ -125,6 +140,25 @@ class DeltaTarget:
                     hint="Write to another table, convert the column in a transform, or, if it is typed, name the "
                     "version of the schema that the table began with (value.schema.version)",
                 )
+
+    def _check_rules(self, written: Collection[str]) -> None:
+        """Raise ConfigError for rules that files with the columns `written` break, and for what deltalake refuses."""
+        columns, properties = self._table.schema(), self._table.metadata().configuration
+        found = [f"the feature {name}" for name in self._table.protocol().writer_features or () if name in _UNWRITTEN]
+        has_constraints = any(name.startswith("delta.constraints.") for name in properties)
+        if has_constraints or '"delta.invariants":' in columns.to_json():
+            found.append("CHECK constraints or invariants")
+        if properties.get("delta.columnMapping.mode", "none") != "none":
+            found.append("column mapping, by which columns have other names in files")
+        unwritten = (one for one in columns.fields if one.name not in written)
+        bound = (one.name for one in unwritten if not one.nullable or _GENERATED in one.metadata)
+        found += [f"the column {name!r}, which is NOT NULL or generated" for name in bound]
+        if found:
+            raise ConfigError(
+                f"the table {self.name} has {found[0]}: an export does not write into such a table",
+                key="to",
+                hint="Write to another table, and let an engine that keeps the rules of this one copy the rows",
+            )
 
     def _check_names(self, known: Sequence[pa.Field[Any]], wanted: Iterable[pa.Field[Any]]) -> None:
         alike = _alike(known, wanted)
@@ -182,6 +216,8 @@ class DeltaTarget:
         except TableChanged:
             raise
         except self._lib.exceptions.CommitFailedError as error:
+            if str(error).startswith(_UNSUPPORTED):
+                raise self._refused("did not take the commit", error) from None
             raise TableChanged(said(error, self._options)) from None
         except Exception as error:
             raise self._refused("did not take the commit", error) from None

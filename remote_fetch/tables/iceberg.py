@@ -115,6 +115,9 @@ class IcebergTarget:
         except Exception as error:
             raise self._unfit(said(error, self._options)) from None
         columns = self._table.schema()
+        lacking = [column.name for column in columns.fields if column.required and column.name not in schema.names]
+        if lacking:
+            raise self._unfit(f"{lacking[0]} is required there")
         known = {column.name: column.type for column in columns.as_arrow()}
         for column in schema:
             if column.name in known and _is_mistaken(known[column.name], column.type):

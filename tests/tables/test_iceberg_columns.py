@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.types import StringType
 
 from remote_fetch.errors import ConfigError
 from tests.cases import each_of
@@ -80,3 +84,16 @@ def test_a_column_that_may_grow_does(
     export(topic.grow(1), where, transform=second)
     found = held(where, ["partition", "offset", "x"])
     assert (found.num_rows, str(found.schema.field("x").type).replace("large_", "")) == (40, whole)
+
+
+def test_a_column_that_each_row_has_to_have(tmp_path: Path) -> None:
+    """pyiceberg refuses the files, and prints a table."""
+    topic, where = Topic(tmp_path / "tier").grow(1), target("iceberg", tmp_path / "lake")
+    export(topic, where, columns=["partition", "offset"])
+    with (
+        closing(load_catalog("lake", type="sql", uri=f"sqlite:///{tmp_path}/lake/catalog.db")) as catalog,
+        catalog.load_table("lake.topic").update_schema(allow_incompatible_changes=True) as update,
+    ):
+        update.add_column("place", StringType(), required=True)
+    with pytest.raises(ConfigError, match=r"do not fit the table lake\.topic: place is required there"):
+        export(topic, where, columns=["partition", "offset"])

@@ -1,0 +1,110 @@
+"""Delta tables of other writers, with rules for rows or with features that deltalake does not write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remote_fetch.errors import ConfigError, TableRefused
+from remote_fetch.tables import delta
+from tests.cases import each_of
+from tests.tables.tables import Topic, export, held, same
+
+Field = dict[str, Any]
+
+
+def column(name: str, kind: str, metadata: Mapping[str, str] | None = None, *, nullable: bool = True) -> Field:
+    return {"name": name, "type": kind, "nullable": nullable, "metadata": dict(metadata or {})}
+
+
+COLUMNS = [column("partition", "integer"), column("offset", "long"), column("timestamp", "timestamp")]
+COLUMNS += [column("value", "binary")]
+GENERATED = {"delta.generationExpression": "CAST(timestamp AS DATE)"}
+INVARIANT = {"delta.invariants": json.dumps({"expression": {"expression": "offset > 5"}})}
+OF_READERS = ("typeWidening", "vacuumProtocolCheck")
+MAPPED = [
+    {**one, "metadata": {"delta.columnMapping.id": at, "delta.columnMapping.physicalName": f"col-{at}"}}
+    for at, one in enumerate(COLUMNS, 1)
+]
+
+
+def made(
+    directory: Path,
+    columns: Sequence[Field] = COLUMNS,
+    properties: Mapping[str, str] | None = None,
+    feature: str | None = None,
+    partition_by: Sequence[str] = (),
+) -> dict[str, str]:
+    """A table as another writer makes it, with a log of one version."""
+    protocol: dict[str, Any] = {"minReaderVersion": 2, "minWriterVersion": 5}
+    if feature is not None:
+        protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": [feature]}
+        if feature in OF_READERS:
+            protocol |= {"minReaderVersion": 3, "readerFeatures": [feature]}
+    described = {
+        "id": "0a1b2c3d-0000-0000-0000-000000000000",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": columns}),
+        "partitionColumns": list(partition_by),
+        "configuration": dict(properties or {}),
+    }
+    log = directory / "_delta_log"
+    log.mkdir(parents=True)
+    lines = [json.dumps({"protocol": protocol}), json.dumps({"metaData": described})]
+    (log / f"{0:020d}.json").write_text("\n".join(lines))
+    return {"format": "delta", "to": str(directory)}
+
+
+@each_of(
+    ("how", "why"),
+    [
+        ({"columns": [*COLUMNS, column("more", "string", nullable=False)]}, "the column 'more', which is NOT NULL"),
+        ({"columns": [*COLUMNS, column("day", "date", GENERATED)]}, "the column 'day', which is .* generated"),
+        ({"columns": [*COLUMNS, column("at", "long", INVARIANT)]}, "CHECK constraints or invariants"),
+        ({"properties": {"delta.constraints.first": "partition < 1"}}, "CHECK constraints or invariants"),
+        ({"columns": MAPPED, "properties": {"delta.columnMapping.mode": "name"}}, "column mapping"),
+        ({"columns": MAPPED, "properties": {"delta.columnMapping.mode": "id"}}, "column mapping"),
+        ({"feature": "rowTracking"}, "the feature rowTracking"),
+    ],
+)
+def test_a_rule_that_an_export_does_not_keep(tmp_path_factory: pytest.TempPathFactory, how: Any, why: str) -> None:
+    """Rows that break it, or whose columns no reader finds, are not put in. Nothing is read."""
+    tmp_path = tmp_path_factory.mktemp("lake")
+    topic, where = Topic(tmp_path / "tier").grow(1), made(tmp_path / "table", **how)
+    with pytest.raises(ConfigError, match=rf"the table .* has {why}.*: an export does not write into such a table"):
+        export(topic, where, columns=["partition", "offset", "timestamp", "value"])
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+@each_of(
+    ("how", "by"),
+    [
+        ({"columns": [*COLUMNS, column("day", "date", GENERATED)], "partition_by": ["day"]}, ["day"]),
+        ({"columns": [*COLUMNS[:-1], column("value", "binary", nullable=False)]}, []),
+        ({"properties": {"delta.columnMapping.mode": "none"}}, []),
+        ({"feature": "checkConstraints"}, []),
+    ],
+)
+def test_a_table_without_such_rules(tmp_path_factory: pytest.TempPathFactory, how: Any, by: Any) -> None:
+    tmp_path = tmp_path_factory.mktemp("lake")
+    topic, where = Topic(tmp_path / "tier").grow(1), made(tmp_path / "table", **how)
+    export(topic, where, columns=["partition", "offset", "timestamp", "value"], partition_by=by)
+    assert same(held(where), topic.rows())
+
+
+def test_a_feature_that_deltalake_does_not_write(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Known ones are refused before anything is read. The error of another one is not that of a lost race."""
+    refused = "did not take the commit: CommitFailedError: Unsupported table features"
+    features = [*delta._UNWRITTEN, "unheard of"]
+    monkeypatch.setattr(delta, "_UNWRITTEN", ())
+    for feature in features:
+        tmp_path = tmp_path_factory.mktemp("lake")
+        topic, where = Topic(tmp_path / "tier").grow(1), made(tmp_path / "table", feature=feature)
+        with pytest.raises(TableRefused, match=refused):
+            export(topic, where, columns=["partition", "offset"])
