@@ -72,8 +72,8 @@ class JobSpec:
         """The configuration of the sessions that read."""
         return self.reading.config
 
-    def writer(self, staging: Staging, *, is_hive: bool = True) -> TaskWriter:
-        """The writer of this job's tasks."""
+    def writer(self, staging: Staging, *, is_hive: bool = True, of_table: bool = False) -> TaskWriter:
+        """The writer of this job's tasks. For `is_hive` and `of_table` see `ParquetFiles`."""
         return TaskWriter(
             staging,
             self.config,
@@ -87,6 +87,7 @@ class JobSpec:
             is_hive,
             self.loss_hint,
             self.typed,
+            of_table,
         )
 
 

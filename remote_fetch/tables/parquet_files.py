@@ -112,6 +112,9 @@ class ParquetFiles:
 
     `is_hive` false: files keep the columns that they are partitioned by, and a timestamp beyond the calendar, which has
     no day and no hour, is refused with a ConfigError.
+
+    `of_table`: the types of columns are those of a table. Then files have no Arrow schema of their own, by which some
+    readers find a list of fixed size, or text of another width, where the table has another type.
     """
 
     def __init__(
@@ -126,6 +129,7 @@ class ParquetFiles:
         max_open: int = 32,
         file_bytes: int | None = None,
         is_hive: bool = True,
+        of_table: bool = False,
     ) -> None:
         check_partition_by(schema, partition_by)
         self._is_hive = is_hive
@@ -137,7 +141,11 @@ class ParquetFiles:
         self._partition_by = tuple(partition_by)
         self._row_group_bytes = row_group_bytes
         self._max_open = max_open
-        self._how: Any = {"compression": COMPRESSIONS[compression], "use_dictionary": _may_repeat(self._schema)}
+        self._how: Any = {
+            "compression": COMPRESSIONS[compression],
+            "use_dictionary": _may_repeat(self._schema),
+            "store_schema": not of_table or any(_has_null_type(one.type) for one in schema),
+        }
         self._open: dict[_Key, _OpenFile] = {}
         self._pending_bytes = 0
         self._begun = 0
@@ -248,6 +256,11 @@ def _may_repeat(schema: pa.Schema) -> list[str]:
     pq.write_table(schema.empty_table(), empty)
     columns = pq.ParquetFile(pa.BufferReader(empty.getvalue())).schema
     return [path for path in (columns.column(at).path for at in range(len(columns))) if path != "offset"]
+
+
+def _has_null_type(kind: pa.DataType) -> bool:
+    """Whether it is the type of nothing but null, or holds it: Parquet has none, and the Arrow schema tells it."""
+    return pa.types.is_null(kind) or any(_has_null_type(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def _bounds(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, tuple[int, int]]:

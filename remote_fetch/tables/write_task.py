@@ -67,6 +67,7 @@ class TaskWriter:
     is_hive: bool = True
     loss_hint: str | None = None
     typed: TypedPlan | None = None
+    of_table: bool = False
 
     def run(self, number: int, task: Task, observer: Observer = ignore) -> TaskRecord:
         """Run a task unless it has a record, and return the record.
@@ -87,6 +88,7 @@ class TaskWriter:
             row_group_bytes=self.row_group_bytes,
             file_bytes=self.file_bytes,
             is_hive=self.is_hive,
+            of_table=self.of_table,
         )
         rows = read_rows(
             task,
