@@ -211,8 +211,11 @@ class Handover:
         partitions, moved = list(self._assigned.values()), set(chosen)
         starts = []
         for partition in partitions:
-            start = partition.topic_partition(offset, leader_epoch) if partition in moved else self._next(partition)
-            starts.append(partition.assignable(start.offset, start.leader_epoch))
+            if partition in moved:
+                starts.append(partition.assignable(offset, leader_epoch))
+            else:
+                found = self._next(partition)
+                starts.append(partition.assignable(found.offset, found.leader_epoch))
         self._librdkafka.assign(starts)
         for partition, start in zip(partitions, starts, strict=True):
             partition.enter(partition.state.assigned_again(start.offset, start.leader_epoch))
