@@ -15,17 +15,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import Message
 
-from remote_fetch.broker_errors import end_of_truncated_epoch
 from remote_fetch.consumer.assigned import AssignedPartition
+from remote_fetch.consumer.broker_events import BrokerEvents
 from remote_fetch.consumer.clock import Clock
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
-from remote_fetch.consumer.offsets import INVALID
 from remote_fetch.consumer.partitions import Partitions
 from remote_fetch.consumer.pending import PendingMessages
 from remote_fetch.consumer.settings import ResetPolicy
-from remote_fetch.consumer.states import Mode
 from remote_fetch.consumer.workers import Workers
 
 __all__ = ["Merge"]
@@ -38,7 +36,6 @@ _LONGEST_WAIT_S = 1.0
 _BLOCK_RECORDS, _BLOCK_BYTES = 1_024, 640 << 10
 """A block is the records that are prepared for the next polls: at most so many, of about so many bytes. More of them
 would leave the processor's cache before they are polled."""
-_RESET, _END, _FATAL = KafkaError._AUTO_OFFSET_RESET, KafkaError._PARTITION_EOF, KafkaError._FATAL
 
 
 class Merge:
@@ -61,7 +58,7 @@ class Merge:
         self._poll_librdkafka = librdkafka.poll  # once: `super().poll` takes as long as a tenth of a poll
         self._partitions = partitions
         self._workers = workers
-        self._reset = reset
+        self._events = BrokerEvents(partitions, reset)
         self._count = count
         self._clock = clock
         self.suspends_collector = False
@@ -127,8 +124,8 @@ class Merge:
         error = message.error()
         if error is None:
             self._count(1, len(message))
-        elif self._is_reset(message):
-            self._reset_at_broker(message)
+        elif self._events.is_reset(message):
+            self._events.reset(message)
             return None
         self._librdkafka_came_last = error is None
         self._positions_are_behind = True
@@ -254,12 +251,12 @@ class Merge:
             return False
         records = [message for message in messages if message.error() is None]
         self._count(len(records), sum(map(len, records)))
-        looked_at = [(message, self._is_reset(message)) for message in messages]
+        looked_at = [(message, self._events.is_reset(message)) for message in messages]
         pending.add([message for message, is_reset in looked_at if not is_reset])
         pending.hold()  # a reset takes librdkafka's positions of all partitions, which are after these messages
         for message, is_reset in looked_at:
             if is_reset:
-                self._reset_at_broker(message)
+                self._events.reset(message)
         self._librdkafka_came_last = False  # it comes next, as in `_next_in_turn`
         return True
 
@@ -359,39 +356,6 @@ class Merge:
         self._workers.wake(feed)
         if feed.ending is not None:
             self._partitions.note_change()
-
-    def _is_reset(self, message: Message) -> bool:
-        """Look at a message of librdkafka. Returns whether it only resets its partition: it is not for the application.
-
-        That is so if an offset is out of range, and the application wants a reset. It stays so after the partition was
-        given back: librdkafka keeps the error. After a fatal error librdkafka calls no callback for what it drops.
-        """
-        error = message.error()
-        if error is not None and error.code() == _FATAL:
-            self._partitions.settle()
-        if error is None or error.code() not in (_RESET, _END):
-            return False
-        if error.code() == _RESET and self._reset is not ResetPolicy.ERROR:
-            return True
-        partition = self._assigned(message)
-        if partition is None:
-            return False
-        if error.code() == _END:
-            partition.enter(partition.state.at_end(message.offset() or 0))
-        else:
-            partition.enter(partition.state.stopped())
-        return False
-
-    def _assigned(self, message: Message) -> AssignedPartition | None:
-        return self._partitions.assigned.get((message.topic() or "", message.partition() or 0))
-
-    def _reset_at_broker(self, error: Message) -> None:
-        partition = self._assigned(error)
-        # In another mode the partition was reset or taken over before.
-        if partition is not None and partition.state.mode is Mode.BROKER:
-            offset, text = error.offset(), error.error()
-            end = None if text is None else end_of_truncated_epoch(text.str())
-            self._partitions.reset(partition, INVALID if offset is None else offset, end)
 
 
 def _deadline_s(timeout_s: float, now_s: float) -> float:
