@@ -34,7 +34,8 @@ __all__ = [
 CHECK_THE_URL = "Check remote.storage.url (--url): remote-fetch doctor finds the right one"
 """The hint if a store has nothing of what the brokers have tiered."""
 _BLANKS = " \t\n\v\f\r"
-"""The signs that kcat cuts off around a name and a value. A password may begin or end with a blank of Unicode."""
+"""The signs that kcat cuts off around a name and a value of a file. On the command line it keeps those at the end, as
+of a password. A password may begin or end with a blank of Unicode."""
 
 
 class Once(argparse.Action):
@@ -144,7 +145,8 @@ def config_from(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.file is not None:
         try:
             with open(arguments.file, encoding="utf-8-sig", newline="\n") as file:
-                _add_pairs(config, file, lambda line: f"-F {arguments.file}, line {line}")
+                lines = (line.rstrip(_BLANKS) for line in file)
+                _add_pairs(config, lines, lambda line: f"-F {arguments.file}, line {line}")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"-F {arguments.file}: {file_fault(error)}") from error
     _add_pairs(config, arguments.properties, lambda number: f"-X, number {number}")
@@ -167,7 +169,7 @@ def pairs_from(words: Iterable[str], option: str) -> Mapping[str, str]:
 
 def _add_pairs(pairs: dict[str, Any], lines: Iterable[str], where: Callable[[int], str]) -> None:
     for number, line in enumerate(lines, 1):
-        text = line.strip(_BLANKS)
+        text = line.lstrip(_BLANKS)
         if not text or text.startswith("#"):
             continue
         key, equals, value = text.partition("=")
@@ -176,7 +178,7 @@ def _add_pairs(pairs: dict[str, Any], lines: Iterable[str], where: Callable[[int
             raise ConfigError(f"{where(number)}: KEY=VALUE expected")
         name = key.strip(_BLANKS)
         pairs.pop(name, None)  # a key may have two names: the one that was given last has to be the last one
-        pairs[name] = value.strip(_BLANKS)
+        pairs[name] = value.lstrip(_BLANKS)
 
 
 def partitions_from(arguments: argparse.Namespace) -> list[int] | None:

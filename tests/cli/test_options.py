@@ -43,7 +43,7 @@ def test_every_option_has_its_key() -> None:
         "remote.storage.layout": "l",
         "bootstrap.servers": "b1,b2",
         "client.id": "me",
-        "x.y": "a=b",
+        "x.y": "a=b ",
     }
 
 
