@@ -11,6 +11,7 @@ Rules of the file:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import sys
@@ -21,7 +22,7 @@ from remote_fetch.cli.dump_files import dump_file
 from remote_fetch.cli.dump_lines import Lines
 from remote_fetch.cli.dump_log import LogDump, say
 from remote_fetch.cli.options import about, add_common_options, add_json_option, config_from
-from remote_fetch.errors import ConfigError, CorruptSegment, RemoteFetchError, UnknownTopic
+from remote_fetch.errors import ConfigError, CorruptSegment, FallsBackError, RemoteFetchError, UnknownTopic
 from remote_fetch.hosts import shown_url
 from remote_fetch.model import (
     MAX_OFFSET,
@@ -283,4 +284,12 @@ def _holding(session: Session, partition: TopicIdPartition, offset: int) -> list
     else:
         timeline = session.newest_timeline(partition, offset, offset + 1, isolation=isolation, most=1)
     session.check_located()
-    return [one for one in timeline.segments if one.start_offset <= offset <= one.end_offset]
+    guessed = [one for one in _with_offset(timeline.segments, offset) if session.locator.end_is_inferred(one)]
+    if guessed:
+        with contextlib.suppress(FallsBackError):  # a damaged segment does not tell its end, and is printed
+            timeline = session.locator.measure(partition, guessed)
+    return _with_offset(timeline.segments, offset)
+
+
+def _with_offset(segments: Iterable[RemoteLogSegmentMetadata], offset: int) -> list[RemoteLogSegmentMetadata]:
+    return [one for one in segments if one.start_offset <= offset <= one.end_offset]

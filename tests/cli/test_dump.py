@@ -137,6 +137,22 @@ def test_one_kind_of_a_named_segment(run: Run, bucket: str) -> None:
     assert lines == ["epoch: 0 startOffset: 0"]
 
 
+def test_a_segment_that_a_listing_takes_to_reach_further(run: Run, bucket: str, tmp_path: Path) -> None:
+    """Without the segment of 3 to 5, that of 0 to 2 seems to end where that of 6 begins."""
+    tier = Path(shutil.copytree(bucket, tmp_path / "tier"))
+    for file in tier.glob("*/shop-0-*/*03-*"):
+        file.unlink()
+    named = ("dump", "--url", str(tier), "-t", "shop", "-p", "0", "--kind", "log", "--shallow", "-o")
+    outcome = run(*named, "4")
+    assert (outcome.code, outcome.stdout) == (1, b"")
+    assert "no segment holds this offset [shop-0, offset 4]" in outcome.stderr
+    assert run(*named, "2").lines[1] == "Log starting offset: 0"
+    (segment,) = tier.glob("*/shop-0-*/*00-*.log")
+    segment.write_bytes(segment.read_bytes()[:-5])  # a damaged one is what `dump` is for
+    outcome = run(*named, "4")
+    assert (outcome.code, outcome.lines[1]) == (1, "Log starting offset: 0")
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
