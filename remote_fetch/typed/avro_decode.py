@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import io
 import json
-import re
 from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 from remote_fetch.errors import MissingExtra
@@ -31,43 +31,50 @@ from remote_fetch.typed.compute import pc
 from remote_fetch.typed.map_keys import has_maps, has_twins
 from remote_fetch.typed.outcome import Decoder, Undecodable
 
-__all__ = ["plain_decoder", "plain_value"]
+__all__ = ["plain_decoder"]
 
 _QUICK_KINDS = ("boolean", "int", "long", "float", "double", "string")
-_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _Convert = Callable[[Any], Any]
 
 
 def plain_decoder(schema: AvroSchema) -> Decoder:
     """A decoder of values that were written by `schema`, into its plain type. Raises MissingExtra."""
-    return _quick(schema) if _is_quick(schema.node) else _slow(schema)
+    return (_quick(schema) if _is_quick(schema.node) else None) or _slow(schema)
 
 
-def plain_value(schema: AvroSchema, node: Node) -> _Convert | None:
-    """A function from a value of fastavro's to what Arrow takes for the node's plain type. None: they are the same."""
+def _plain_value(node: Node, encoder: Callable[[str], _Convert]) -> _Convert | None:
+    """A function from a value of fastavro's to what Arrow takes for the node's plain type. None: they are the same.
+
+    `encoder` gives the encoding of a record inside itself, by its name.
+    """
     if isinstance(node, Record):
-        return _record_value(schema, node)
+        return _record_value(node, encoder)
     if isinstance(node, Union):
-        return _union_value(schema, node)
+        return _union_value(node, encoder)
     if isinstance(node, Back):
-        return record_encoder(schema, node.name)
+        return encoder(node.name)
     if isinstance(node, Array):
-        items = plain_value(schema, node.items)
+        items = _plain_value(node.items, encoder)
         return None if items is None else lambda value: [items(item) for item in value]
     if isinstance(node, Map):
-        values = plain_value(schema, node.values)
+        values = _plain_value(node.values, encoder)
         if values is None:
             return lambda value: list(value.items())
         return lambda value: [(key, values(item)) for key, item in value.items()]
     return None
 
 
-def _quick(schema: AvroSchema) -> Decoder:
+def _quick(schema: AvroSchema) -> Decoder | None:
+    """None: pyruhvro refuses the schema, for its names or its depth. Java's parser and fastavro read such schemas."""
     try:
         import pyruhvro  # noqa: PLC0415 - an extra
     except ImportError:
         raise MissingExtra("Avro needs pyruhvro", extra="avro") from None
     text, plain = json.dumps(_with_longs(schema.physical)), schema.node.plain
+    try:
+        pyruhvro.deserialize_array([], text)
+    except ValueError:
+        return None
     slow = _slow(schema) if has_maps(plain) else None
 
     def decode(payloads: Column) -> Column:
@@ -104,7 +111,8 @@ def _with_longs(schema: Any) -> Any:
 
 def _slow(schema: AvroSchema) -> Decoder:
     read, parsed = _reader(schema), _parsed(schema.physical)
-    convert, plain = plain_value(schema, schema.node), schema.node.plain
+    encoder = cache(partial(record_encoder, schema))  # a record is met inside itself any number of times
+    convert, plain = _plain_value(schema.node, encoder), schema.node.plain
 
     def decode(payloads: Column) -> Column:
         try:
@@ -153,19 +161,14 @@ def _quick_node(node: Node) -> bool:
     if isinstance(node, Scalar):
         return node.kind in _QUICK_KINDS
     if isinstance(node, Record):
-        return bool(node.fields) and _are_names(*node.name.split("."), *(field.name for field in node.fields))
+        return bool(node.fields)
     if isinstance(node, Union):
         return node.has_null and len(node.branches) == 1
     return isinstance(node, (Array, Map, Enum))
 
 
-def _are_names(*names: str) -> bool:
-    """Whether the names are such as the specification has. Some writers check no names, and fastavro takes all."""
-    return all(map(_NAME.fullmatch, names))
-
-
-def _record_value(schema: AvroSchema, node: Record) -> _Convert | None:
-    converts = [(field.name, plain_value(schema, field.node)) for field in node.fields]
+def _record_value(node: Record, encoder: Callable[[str], _Convert]) -> _Convert | None:
+    converts = [(field.name, _plain_value(field.node, encoder)) for field in node.fields]
     wanted = [(name, convert) for name, convert in converts if convert is not None]
     if not wanted:
         return None
@@ -176,11 +179,11 @@ def _record_value(schema: AvroSchema, node: Record) -> _Convert | None:
     return convert_record
 
 
-def _union_value(schema: AvroSchema, node: Union) -> _Convert | None:
+def _union_value(node: Union, encoder: Callable[[str], _Convert]) -> _Convert | None:
     if len(node.branches) == 1:
-        convert = plain_value(schema, node.branches[0])
+        convert = _plain_value(node.branches[0], encoder)
         return None if convert is None else lambda value: None if value is None else convert(value)
-    members = {f"member{number}": plain_value(schema, branch) for number, branch in enumerate(node.branches)}
+    members = {f"member{number}": _plain_value(branch, encoder) for number, branch in enumerate(node.branches)}
     if not any(members.values()):
         return None
 

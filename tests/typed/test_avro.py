@@ -348,6 +348,14 @@ def test_types_inside_types_without_end_are_refused() -> None:
         AvroReader(SchemaText("AVRO", json.dumps(schema)))
 
 
+def test_records_inside_records_are_read_beyond_the_depth_that_pyruhvro_has() -> None:
+    schema, row = record(("x", "long"), name="R0"), dict[str, Any](x=1)
+    for level in range(1, 41):
+        schema, row = record(("r", ["null", schema]), name=f"R{level}"), {"r": row}
+    assert _is_quick(AvroSchema.parse(text(schema)).node)
+    assert typed(schema, [row]) == [row]
+
+
 def test_references_that_many_share_are_parsed_once() -> None:
     schema = SchemaText("AVRO", '{"type": "record", "name": "R0", "fields": []}')
     for number in range(1, 60):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from remote_fetch.typed import avro_decode
 from remote_fetch.typed.arrays import pa
 from remote_fetch.typed.avro import AvroReader
 from remote_fetch.typed.avro_recursive import _Recoder
@@ -166,21 +167,28 @@ def test_a_record_that_does_not_fit_is_not_met_again() -> None:
     assert decoded.reasons == {1: "a record n2.A, which does not fit the reader's union"}
 
 
+def graph(kind: str) -> Any:
+    """Each of three records contains all three, so the ways to one of them are many."""
+    met: set[int] = set()
+
+    def named(number: int) -> Any:
+        if number in met:
+            return f"R{number}"
+        met.add(number)
+        fields = [(f"f{each}", ["null", named(each)]) for each in range(3)]
+        return record(*fields, ("x", kind), name=f"R{number}")
+
+    return named(0)
+
+
+def test_a_record_inside_itself_has_one_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(avro_decode, "record_encoder", lambda schema, name: made.append(name))
+    AvroReader(text(graph("int"))).decoder()
+    assert sorted(made) == ["R0", "R1", "R2"]
+
+
 def test_records_that_do_not_fit_are_resolved_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of three contains all three, so the ways to one of them are many."""
-
-    def graph(kind: str) -> Any:
-        met: set[int] = set()
-
-        def named(number: int) -> Any:
-            if number in met:
-                return f"R{number}"
-            met.add(number)
-            fields = [(f"f{each}", ["null", named(each)]) for each in range(3)]
-            return record(*fields, ("x", kind), name=f"R{number}")
-
-        return named(0)
-
     asked = []
     resolve = _Recoder._resolver
 
