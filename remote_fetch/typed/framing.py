@@ -61,17 +61,18 @@ def groups_of(values: Column, headers: Column | None, name: str, has_path: bool)
 
 
 def _framings(headers: Column, name: str) -> Column | None:
-    """The value of the first header of that name, for each record. None: no record has one."""
+    """The value of the last header of that name, for each record. None: no record has one.
+
+    Kafka Streams hands the headers of its input on, and a serializer adds its own behind them.
+    """
     flat = headers.flatten()
     if not len(flat):
         return None
     places = pc.indices_nonzero(pc.fill_null(pc.equal(flat.field("key"), name), False))
     if not len(places):
         return None
-    found: dict[int, bytes | None] = {}
     parents = pc.list_parent_indices(headers).take(places).to_pylist()
-    for parent, value in zip(parents, flat.field("value").take(places).to_pylist(), strict=True):
-        found.setdefault(parent, value)
+    found = dict(zip(parents, flat.field("value").take(places).to_pylist(), strict=True))
     return pa.array([found.get(row) for row in range(len(headers))], pa.binary())
 
 

@@ -105,12 +105,22 @@ def test_a_schema_may_be_named_by_its_guid_and_in_a_header(registry: RegistryDou
     guid = b"\1" + registry.guid(number).bytes
     data = encode(V1, {"a": 7})
     typed = typed_of(config_of(registry), ("value",))
-    header = [{"key": "x", "value": b""}, *({"key": "__value_schema_id", "value": each} for each in (guid, b"later"))]
+    header = [{"key": "x", "value": b""}, {"key": "__value_schema_id", "value": guid}]
     other = [{"key": "__key_schema_id", "value": b"\1"}]
     made = typed.apply(batch_of(typed, [data, guid + data, framed(number, data), None], [header, [], other, header]))
     assert made.column("value").to_pylist() == [{"a": 7}] * 3 + [None]
     assert made.schema.names == ["value"]
     assert typed.apply(batch_of(typed, [None], [header])).column("value").to_pylist() == [None]
+
+
+def test_the_last_header_counts(registry: RegistryDouble) -> None:
+    """As for Confluent's deserializers for Java and .NET. A null there stands for no header."""
+    number = registry.register("t-value", V1)
+    typed = typed_of(config_of(registry), ("value",))
+    data, guids = encode(V1, {"a": 7}), (b"\1" + bytes(16), b"\1" + registry.guid(number).bytes, None)
+    of_input, own, null = ({"key": "__value_schema_id", "value": each} for each in guids)
+    made = typed.apply(batch_of(typed, [data, framed(number, data)], [[of_input, own], [of_input, null]]))
+    assert made.column("value").to_pylist() == [{"a": 7}] * 2
 
 
 def test_a_schema_whose_subject_was_deleted_is_read_with_its_references(registry: RegistryDouble) -> None:
