@@ -258,7 +258,7 @@ def _node(schema: Any, names: _Names, inside: tuple[str, ...]) -> Node:
     if isinstance(schema, str):
         if schema in _PLAIN:
             return Scalar(schema, _PLAIN[schema])
-        return Back(schema) if schema in inside else _node(names.known[schema], names, inside)
+        return _node(names.known[schema], names, inside)
     kind = schema["type"]
     if isinstance(kind, (dict, list)) or (kind not in _NAMED_OR_NESTED and kind not in _PLAIN):
         return _node(kind, names, inside)

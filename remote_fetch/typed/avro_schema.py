@@ -42,7 +42,11 @@ class AvroSchema:
         names: dict[str, Any] = {}
         try:
             for text in schema.in_order():
-                root = parse_schema(_possible(_json(text)), names, _ignore_default_error=True)
+                known = set(names)
+                possible = _possible(_json(text), known, "")
+                names |= {f".{name}": {} for name in known if "." not in name}
+                root = parse_schema(possible, names, _ignore_default_error=True)
+                names |= {f".{name}": names[name] for name in known if "." not in name}
             parsed = cls(_bare(root), {name: _bare(each) for name, each in names.items()})
             _ = parsed.node.arrow  # fastavro checks not all words
         except ConfigError:
@@ -74,25 +78,21 @@ class AvroSchema:
 
 
 class _Physical:
-    """Rewrites a schema. Each named type is spelt out where it is met first.
+    """Rewrites a schema. Each named type is spelt out where it is met first, under a name without a namespace.
 
-    A name without a namespace means another type inside a record with one. So the record that wraps a branch has the
-    namespace of the record around it, and a type without a namespace says so inside a record with one.
+    So a name means the same type wherever it stands, also inside the record that wraps a branch.
     """
 
     def __init__(self, names: Mapping[str, Any]) -> None:
         self._names = names
-        self._met: set[str] = set()
-        self._namespace = ""
+        self._met: dict[str, str] = {}
         self._wraps: Iterator[int] = iter(range(1 << 30))
 
     def of(self, schema: Any) -> Any:
         if isinstance(schema, list):
             return self._union(schema)
         if isinstance(schema, str):
-            if schema not in self._names or schema in self._met:
-                return schema
-            return self.of(self._names[schema])
+            return self.of(self._names[schema]) if schema in self._names else schema
         kind = schema["type"]
         if kind == "array":
             return {"type": "array", "items": self.of(schema["items"])}
@@ -118,19 +118,15 @@ class _Physical:
     def _named(self, schema: Mapping[str, Any]) -> Any:
         name, kind = schema["name"], schema["type"]
         if name in self._met:
-            return name
-        self._met.add(name)
-        done: dict[str, Any] = {"type": "record" if kind == "error" else kind, "name": name}
-        around, self._namespace = self._namespace, name.rpartition(".")[0]
-        if around and not self._namespace:
-            done["namespace"] = ""
+            return self._met[name]
+        self._met[name] = f"remote_fetch_type{len(self._met)}"
+        done: dict[str, Any] = {"type": "record" if kind == "error" else kind, "name": self._met[name]}
         if kind == "enum":
             done["symbols"] = list(schema["symbols"])
         elif kind == "fixed":
             done["size"] = schema["size"]
         else:
             done["fields"] = [{"name": field["name"], "type": self.of(field["type"])} for field in schema["fields"]]
-        self._namespace = around
         return done
 
 
@@ -144,19 +140,31 @@ def _json(text: str) -> Any:
         raise
 
 
-def _possible(schema: Any) -> Any:
-    """A schema without four forms that Java's parser reads. fastavro refuses the first three.
+def _possible(schema: Any, known: set[str], namespace: str) -> Any:
+    """A schema without five forms that Java's parser reads. fastavro refuses the first four.
 
     - A decimal that cannot be, which the specification says to ignore.
     - The name of a type in an object of its own: {"type": "Name"}.
     - A null for the default of an enum, which has none then.
+    - The bare name of a type without a namespace inside a record with one, as Java's library writes it. Such a type is
+      meant if the record's namespace has none of the name. Then the name gets a dot in front.
     - The word null in an object of its own: {"type": "null"}. It is the null of its union.
+
+    `known` are the full names of the types before this one. Those of the schema are added.
     """
     if isinstance(schema, list):
-        return [_possible(each) for each in schema]
+        return [_possible(each, known, namespace) for each in schema]
+    if isinstance(schema, str):
+        is_other = namespace and f"{namespace}.{schema}" not in known and "." not in schema and schema in known
+        return f".{schema}" if is_other else schema
     if not isinstance(schema, dict):
         return schema
-    made = {key: _possible(value) if key in _INNER else value for key, value in schema.items()}
+    if schema.get("type") in _NAMED and isinstance(schema.get("name"), str):
+        space, name = schema.get("namespace", namespace), schema["name"]
+        full_name = f"{space}.{name}" if space and "." not in name else name
+        known.add(full_name)
+        namespace = full_name.rpartition(".")[0]
+    made = {key: _possible(value, known, namespace) if key in _INNER else value for key, value in schema.items()}
     kind = made.get("type")
     if isinstance(kind, str) and kind not in _KINDS and "name" not in made:  # a field has a name
         return kind
@@ -169,10 +177,8 @@ def _possible(schema: Any) -> Any:
 
 _INNER = ("type", "items", "values", "fields")
 """The words of a schema under which other schemas stand."""
-_KINDS = (
-    "boolean", "int", "long", "float", "double", "bytes", "string",
-    "record", "error", "enum", "array", "map", "fixed",
-)  # fmt: skip
+_NAMED = ("record", "error", "enum", "fixed")
+_KINDS = ("boolean", "int", "long", "float", "double", "bytes", "string", "array", "map", *_NAMED)
 """The words after which an object has more to say."""
 
 

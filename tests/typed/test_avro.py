@@ -309,6 +309,20 @@ def test_a_type_without_a_namespace_inside_one_with_it() -> None:
     ]
 
 
+def test_a_bare_name_inside_a_namespace_means_the_type_without_one_if_no_other_has_it() -> None:
+    """Apache Avro for Java 1.12.1 writes its own schemas so: `y` of c.N3 has the type of `x`."""
+    bare = {"type": "enum", "name": "N2", "namespace": "", "symbols": ["A", "B"]}
+    inner = {**record(("x", bare), ("y", "N2"), ("u", ["null", "N2", "N3"]), name="N3"), "namespace": "c"}
+    of_java = AvroReader(text(record(("inner", inner), ("z", "N2"), ("w", ["null", "c.N3"]), name="N4")))
+    row = of_java.decoder()(pa.array([b"\0\2\2\2\2\0"]))[0].as_py()
+    assert row == {"inner": {"x": "A", "y": "B", "u": {"member0": "B", "member1": None}}, "z": "B", "w": None}
+    own = {**bare, "namespace": "c", "symbols": ["C"]}
+    both = {**record(("x", bare), ("o", own), ("y", "N2"), name="N3"), "namespace": "c"}
+    assert AvroReader(text(both)).decoder()(pa.array([bytes(3)])).to_pylist() == [{"x": "A", "o": "C", "y": "C"}]
+    with pytest.raises(ConfigError, match=r"c\.N2"):
+        AvroReader(text({**record(("x", bare), ("y", "c.N2"), name="N3"), "namespace": "c"}))
+
+
 @pytest.mark.parametrize("number", [2**31, -(2**31) - 1, 3_000_000_000, 2**40, 2**63 - 1])
 @pytest.mark.parametrize("wrap", [lambda kind: kind, lambda kind: ["null", kind], lambda kind: {"type": kind}])
 def test_an_int_beyond_32_bits_does_not_decode(number: int, wrap: Any) -> None:
