@@ -61,7 +61,7 @@ class JsonReader:
 
     def _value(self, payload: bytes) -> Any:
         try:
-            return self._convert(json.loads(payload), "$")
+            return self._convert(json.loads(payload, parse_int=_with_sign if b"-0" in payload else None), "$")
         except RecursionError:
             raise Undecodable("nested too deeply") from None
         except ValueError as error:
@@ -134,6 +134,11 @@ def _struct(node: Struct) -> _Convert:
         return {name: field(given.get(name), f"{at}.{name}") for name, field in fields}
 
     return convert
+
+
+def _with_sign(digits: str) -> int | float:
+    """A number without a point. No int is -0, which pyarrow's reader gives where the schema has a number."""
+    return -0.0 if digits == "-0" else int(digits)
 
 
 def _integer(value: Any, at: str) -> Any:

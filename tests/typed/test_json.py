@@ -108,6 +108,11 @@ def test_what_is_not_of_the_schema(value: bytes, reason: str) -> None:
     assert [row and row["id"] for row in decoded.values.to_pylist()] == [1, None, 2]
 
 
+def test_a_zero_keeps_its_sign_beside_what_arrows_reader_refuses() -> None:
+    rows = rows_of(SCHEMA, b'{"price": -0, "id": -0}', b'{"price": -0, "id": 1.0}', b'{"price": 0}')
+    assert [(str(row["price"]), str(row["id"])) for row in rows] == [("-0.0", "0"), ("-0.0", "1"), ("0.0", "None")]
+
+
 def test_values_that_would_join_into_one_are_told_apart() -> None:
     decoded = decode_each(reader(SCHEMA).decoder(), pa.array([b'{"name": "}', b'{"}']), reader(SCHEMA).arrow_type)
     assert sorted(decoded.reasons) == [0, 1]
