@@ -3,8 +3,8 @@
 Rules of the file:
 
 - A registry that is away is asked again until a deadline, as a broker is. One that refuses is not.
-- An id that the registry does not know is the fault of a value, so it is Undecodable. A subject that it does not know
-  is the fault of the configuration.
+- An id that the registry does not know is the fault of a value, so it is Undecodable. So is any GUID, if the registry
+  has none. A subject that it does not know is the fault of the configuration.
 - No message has a secret: a URL is shown without user and password, and what a registry answers is not shown.
 - Each context of a registry has ids of its own. A subject of another context than the default one has it in front
   (`:.context:subject`), and an id is asked for with such a subject.
@@ -144,7 +144,7 @@ class Registry:
             else (lambda client: _schema(client.get_schema_by_guid(ref.guid)))
         )
         try:
-            found = self._ask(ask, None, str(ref))
+            found = self._ask(ask, None, str(ref), may_lack_path=ref.guid is not None)
             try:
                 return self._text(found, ref.context)
             except ConfigError as error:
@@ -170,7 +170,8 @@ class Registry:
             references.append((each.name, self._references[at]))
         return SchemaText(schema.schema_type or "AVRO", schema.schema_str, tuple(references))
 
-    def _ask(self, ask: Callable[[Any], T], subject: str | None, what: str) -> T:
+    def _ask(self, ask: Callable[[Any], T], subject: str | None, what: str, may_lack_path: bool = False) -> T:
+        """`may_lack_path`: any 404 means unknown. Karapace and Apicurio have no GUIDs, so no such path."""
         client, self._until = self._open(), Deadline.after(self._wait_s)
         from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError  # noqa: PLC0415 - an extra
 
@@ -189,7 +190,7 @@ class Registry:
                     f"the schema registry {self.url} refuses the request ({status})",
                     hint="Check schema.registry.basic.auth.user.info or the other credentials of schema.registry.*",
                 ) from None
-            if status == 404 and (error.error_code in _MISSING_ID or subject is not None):
+            if status == 404 and (error.error_code in _MISSING_ID or subject is not None or may_lack_path):
                 named = f"the subject {subject}, version {what}" if subject is not None else f"the schema of {what}"
                 raise UnknownSchema(
                     f"the schema registry {self.url} does not know {named}",

@@ -64,6 +64,16 @@ def test_the_versions_of_a_subject_are_numbers(double: RegistryDouble, body: Any
         registry_of(double).learn("a", 5)
 
 
+@pytest.mark.parametrize("body", [{"error_code": 404, "message": "HTTP 404 Not Found"}, "no such page"])
+def test_a_registry_without_guids_knows_no_guid(double: RegistryDouble, body: Any) -> None:
+    """Bytes that are none of Confluent's may begin as a GUID does. A 404 for an id is none of a registry's."""
+    double.answer = lambda path: (404, body)  # type: ignore[method-assign]
+    with pytest.raises(Undecodable, match="does not know the schema of GUID"):
+        registry_of(double).written(SchemaRef(guid="00000000-0000-0000-0000-000000000001"))
+    with pytest.raises(RegistryUnavailable, match="answers 404, not as a schema registry does"):
+        registry_of(double).written(SchemaRef(id=1))
+
+
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_registry_that_stays_away_is_told_by_its_last_answer(double: RegistryDouble, status: int) -> None:
     """The last request begins when the wait is over."""
