@@ -25,6 +25,7 @@ Rules of the file:
 from __future__ import annotations
 
 import base64
+import errno
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -44,6 +45,8 @@ __all__ = ["ProtobufReader"]
 _ROOT = "remote_fetch_schema.proto"
 _MOST_MESSAGES = 50_000
 """A message stands in a column wherever a field names it, so a short schema can have any number of them."""
+
+_FAULTS_OF_NAMES = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 
 
 class ProtobufReader:
@@ -172,6 +175,10 @@ def _compiled(schema: SchemaText) -> Any:
             raise ConfigError("the Protobuf schema is neither text nor a descriptor") from error
         except UnicodeEncodeError as error:
             raise ConfigError("the Protobuf schema, or a name of its references, is not in UTF-8") from error
+        except OSError as error:
+            if error.errno not in _FAULTS_OF_NAMES:
+                raise
+            raise ConfigError(f"the Protobuf schema refers to names that no files can have: {error.strerror}") from error
         texts = [schema.text.encode(), *(each.text.encode() for _, each in schema.named())]
         texts += [file.SerializeToString() for file in described.file]
         for known in known_files(texts):

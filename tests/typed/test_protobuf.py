@@ -206,6 +206,11 @@ def test_a_message_without_fields() -> None:
         (SCHEMA, "shop.No", "no message 'shop.No'"),
         (SchemaText("PROTOBUF", "", (("../a.proto", INNER),)), None, "not the name of a file"),
         (SchemaText("PROTOBUF", "", (("/a.proto", INNER),)), None, "not the name of a file"),
+        (SchemaText("PROTOBUF", "", (("a", INNER), ("a/b", INNER))), None, "names that no files can have: File exists"),
+        (SchemaText("PROTOBUF", "", (("a/b", INNER), ("a", INNER))), None, "names that no files can have: Is a dir"),
+        (SchemaText("PROTOBUF", "", (("a/b/c", INNER), ("a/b", INNER))), None, "names that no files can have: Is a"),
+        (SchemaText("PROTOBUF", "", (("a", INNER), ("a/b/c", INNER))), None, "names that no files can have"),
+        (SchemaText("PROTOBUF", "", (("a" * 300, INNER),)), None, "names that no files can have: File name too long"),
     ],
 )
 def test_a_schema_that_is_none(schema: SchemaText, message: str | None, reason: str) -> None:
