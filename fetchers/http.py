@@ -10,6 +10,8 @@ Rules of the file:
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
@@ -29,6 +31,7 @@ from remote_fetch.errors import (
     Unlocatable,
 )
 from remote_fetch.fetch.spi import ObjectInfo
+from remote_fetch.hosts import is_http_url
 from remote_fetch.model import Buffer
 from remote_fetch.store_errors import failure_of
 from remote_fetch.timed_http import SMALLEST_S, CurrentDeadline, timed
@@ -43,6 +46,9 @@ T = TypeVar("T")
 _MAX_CONNECTIONS = 64
 _MAX_REDIRECTS = 3
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+"""Names and values of headers (RFC 9110, 5.1 and 5.5)."""
 
 
 class HttpFetcher(ComposedFetcher):
@@ -58,12 +64,11 @@ class HttpFetcher(ComposedFetcher):
     def open_store(self, configs: Mapping[str, str]) -> HttpStore:
         """The store below the configured URL. Raises ConfigError, MissingExtra."""
         url = configs["remote.storage.url"]
-        if urlsplit(url).scheme.lower() not in ("http", "https") or not urlsplit(url).hostname:
-            raise ConfigError("the fetcher http takes http:// and https:// URLs", key="remote.storage.url")
+        if not is_http_url(url):
+            text = "the fetcher http takes http:// and https:// URLs with a host; a port is a number"
+            raise ConfigError(text, key="remote.storage.url")
         given = options_of(configs)
-        headers = given.pop("headers", {})
-        if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
-            raise ConfigError('give the headers as a JSON object, {"name": "value"}', key=OPTIONS + "headers")
+        headers = _headers(given)
         hosts = _redirect_hosts(given)
         return HttpStore(url, _connections(given), headers, timeouts_of(configs), hosts, self._identities)
 
@@ -84,6 +89,16 @@ def open_urls(options: Mapping[str, Any], timeouts: Timeouts) -> HttpStore:
     return HttpStore("", _connections(given), {}, timeouts, hosts, has_codes=True)
 
 
+def _headers(options: dict[str, Any]) -> dict[str, str]:
+    """Take the headers out of the options. Raises ConfigError for those that no request can have. None is shown."""
+    headers = options.pop("headers", {})
+    if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
+        raise ConfigError('give the headers as a JSON object, {"name": "value"}', key=OPTIONS + "headers")
+    if not all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in headers.items()):
+        raise ConfigError("a header has a character that HTTP's headers cannot have", key=OPTIONS + "headers")
+    return headers
+
+
 def _redirect_hosts(options: dict[str, Any]) -> frozenset[str]:
     """Take the hosts to which a redirect may lead out of the options."""
     return frozenset({host.strip().lower() for host in str(options.pop("redirect_hosts", "")).split(",")} - {""})
@@ -97,21 +112,27 @@ class _Connections(NamedTuple):
 
 
 def _connections(options: dict[str, Any]) -> _Connections:
+    """Connections with these options. Raises ConfigError, MissingExtra."""
     try:
         import urllib3  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise MissingExtra("reading over HTTP needs urllib3", extra="http") from error
     for name in sorted(options.keys() - {"proxy", "ca_certs", "verify"}):
         raise ConfigError(f"the fetcher http has no option {name!r}", key=OPTIONS + name)
+    proxy, ca_certs = options.get("proxy"), options.get("ca_certs")
+    if proxy and not is_http_url(str(proxy)):
+        raise ConfigError("the proxy is no http:// or https:// URL", key=OPTIONS + "proxy")
+    if ca_certs is not None and not os.path.isfile(str(ca_certs)):
+        raise ConfigError("the file of certificates is not there", key=OPTIONS + "ca_certs")
     settings: dict[str, Any] = {
         "maxsize": _MAX_CONNECTIONS,
         "retries": False,
-        "ca_certs": options.get("ca_certs"),
+        "ca_certs": ca_certs,
     }
     if options.get("verify") is False:
         settings |= {"cert_reqs": "CERT_NONE", "assert_hostname": False}
-    if options.get("proxy"):
-        manager: urllib3.PoolManager = urllib3.ProxyManager(str(options["proxy"]), **settings)
+    if proxy:
+        manager: urllib3.PoolManager = urllib3.ProxyManager(str(proxy), **settings)
     else:
         manager = urllib3.PoolManager(**settings)
     current = CurrentDeadline()

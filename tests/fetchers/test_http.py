@@ -267,12 +267,20 @@ def test_there_is_no_listing(server: RangeServer) -> None:
         ({URL: "http://h/x", OPTIONS + "headers": "Token: s3cret"}, "JSON object"),
         ({URL: "http://h/x", OPTIONS + "headers": '{"Token": 5}'}, "JSON object"),
         ({URL: "http://h/x", OPTIONS + "header": "s3cret"}, "no option 'header'"),
+        ({URL: "http://h:99999/x"}, "a port is a number"),
+        ({URL: "http://h/x", OPTIONS + "headers": '{"Token": "s3cret\\r\\nX: y"}'}, "a header has a character"),
+        ({URL: "http://h/x", OPTIONS + "headers": '{"Token": "s3cret \\u20ac"}'}, "a header has a character"),
+        ({URL: "http://h/x", OPTIONS + "headers": '{"s3cret: x": "y"}'}, "a header has a character"),
+        ({URL: "http://h/x", OPTIONS + "proxy": "s3cret@proxy:3128"}, "the proxy is no http://"),
+        ({URL: "http://h/x", OPTIONS + "proxy": "http://me:s3cret@proxy:port"}, "the proxy is no http://"),
+        ({URL: "http://h/x", OPTIONS + "ca_certs": "/no/such/file"}, "the file of certificates is not there"),
     ],
 )
 def test_what_is_refused(configs: Mapping[str, str], text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         HttpFetcher().configure(configs)
     assert text in str(caught.value)
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
     assert "s3cret" not in str(caught.value)
 
 
