@@ -44,6 +44,7 @@ from remote_fetch.errors import (
     StorageUnavailable,
 )
 from remote_fetch.store_errors import failure_of, is_past_the_end
+from remote_fetch.store_failures import TYPES
 from tests.cases import each_of
 
 SECRET = "s3cret"
@@ -398,15 +399,13 @@ NOT_INSTALLED = {
 
 def test_names_of_types_are_names_of_types() -> None:
     """A misspelled row would never be found out otherwise."""
-    from remote_fetch.store_errors import _TYPES
-
     modules = {
         "builtins": [__import__("builtins")], "aiohttp": [aiohttp], "botocore": [boto, botocore.parsers],
         "azure": [azure], "google": [google], "gcsfs": [__import__("gcsfs.retry", fromlist=["x"])],
         "requests": [requests], "urllib3": [urllib], "http": [http.client], "zlib": [zlib],
     }  # fmt: skip
-    assert _TYPES.keys() >= NOT_INSTALLED
-    for name in _TYPES.keys() - NOT_INSTALLED:
+    assert TYPES.keys() >= NOT_INSTALLED
+    for name in TYPES.keys() - NOT_INSTALLED:
         assert re.fullmatch(r"\w+\.\w+", name)
         module, _, kind = name.partition(".")
         assert any(isinstance(getattr(found, kind, None), type) for found in modules[module]), name
