@@ -230,7 +230,7 @@ class CloudFetcher(ComposedFetcher):
             filesystem = super().open_filesystem(configs)
             self.prepare(filesystem, timeouts_of(configs))
         except Exception as error:
-            failure = failure_of(error, shown_url(configs["remote.storage.url"]))
+            failure = failure_of(error, shown_url(configs["remote.storage.url"]), has_codes=True)
             if failure is error:
                 raise
             raise failure or self._mistake(error) from error

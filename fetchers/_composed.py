@@ -144,7 +144,8 @@ class ComposedFetcher:
             what = f"does not take the options {sorted(given)}" if given else "cannot be opened without options"
             raise ConfigError(f"the {self.protocol!r} filesystem {what}", key=OPTIONS + "*") from error
         except Exception as error:  # some ask the store as soon as they are made
-            failure = failure_of(error, shown_url(configs.get(_URL, "")))
+            # No object was asked for: a file that is not there is a key's, and the answer is none about an index.
+            failure = failure_of(error, shown_url(configs.get(_URL, "")), has_codes=True)
             if failure is None:
                 raise
             raise failure from error

@@ -28,6 +28,7 @@ from remote_fetch.store_failures import (
     CERTIFICATE,
     CODES,
     ELSEWHERE,
+    NO_FILE,
     SENT_NOTHING,
     STATUS,
     TYPES,
@@ -45,6 +46,7 @@ _OF_CONNECTIONS = frozenset(
 )
 _NOT_REACHED = frozenset({errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH})
 _CHECK_ENDPOINT = "Check the host in remote.storage.url, or the endpoint in remote.storage.options.*"
+_OF_FILES = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 _CERTIFICATE_ERRORS = frozenset({"ClientConnectorCertificateError", "CertificateError"})
 _REDIRECTS = frozenset({"RedirectClientError", "TooManyRedirects"})
 _INNER = ("reason", "inner_exception", "error", "os_error", "certificate_error")
@@ -63,7 +65,8 @@ class RedirectError(Exception):
 def failure_of(error: BaseException, object_name: str, *, has_codes: bool = False) -> RemoteFetchError | None:
     """The error of ours that `error` is, about `object_name`; None where nothing says that the store is to blame.
 
-    `has_codes`: the store gives a code for an object that is not there, so that an answer without it proves nothing.
+    `has_codes`: the store gives a code for an object that is not there, so that an answer without it proves nothing. A
+    file that is not there is one of this machine then.
     """
     if isinstance(error, RemoteFetchError):
         return error.at(object_name=object_name)
@@ -74,6 +77,8 @@ def failure_of(error: BaseException, object_name: str, *, has_codes: bool = Fals
         for cause in causes:
             found = known(cause)
             if found is not None:
+                if has_codes and isinstance(cause, _OF_FILES) and known is _by_type:
+                    found = NO_FILE
                 if has_codes and found is ABSENT and known is not _by_code:
                     found = WITHOUT_BODY if any(map(_is_of_head, causes)) else WITHOUT_CODE
                 if found is BROKEN:

@@ -31,6 +31,7 @@ __all__ = [
     "CERTIFICATE",
     "CODES",
     "ELSEWHERE",
+    "NO_FILE",
     "SENT_NOTHING",
     "STATUS",
     "TYPES",
@@ -80,6 +81,12 @@ _NONE_FOUND = Failure(
     "no credentials for the store were found",
     "Give them in remote.storage.options.*, or in the environment variables or files of the SDK; a public bucket needs "
     "none with anon=true (gs://: token=anon)",
+)
+NO_FILE = Failure(
+    StorageDenied,
+    "a file of this machine that the store's client needs is not there",
+    "Check the files of keys, tokens and certificates that remote.storage.options.*, the environment or the SDK's own "
+    "configuration name",
 )
 _EXPIRED = Failure(StorageDenied, "the credentials or the signed URL have expired", "Renew them")
 _SKEWED = Failure(

@@ -307,7 +307,6 @@ def test_a_folder_is_no_proof_of_absence() -> None:
         of_aiohttp(404),
         caused(OSError("wrapped"), of_aiohttp(404)),
         azure.ResourceNotFoundError(SECRET),
-        FileNotFoundError(),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -317,6 +316,14 @@ def test_a_404_without_a_code_is_no_proof_of_absence_in_a_store_that_has_codes(e
     assert isinstance(failure, SegmentNotFound)
     assert not failure.is_absent
     assert is_absent(error)
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError(), NotADirectoryError(), IsADirectoryError()])
+def test_a_file_that_is_not_there_is_no_object_of_a_store_that_has_codes(error: Exception) -> None:
+    """botocore raises so for the file of a web identity, and for the program of a profile."""
+    failure = failure_of(error, "x", has_codes=True)
+    assert isinstance(failure, StorageDenied)
+    assert "a file of this machine" in failure.message
 
 
 def test_a_404_for_head_accuses_no_proxy() -> None:

@@ -20,7 +20,14 @@ from fetchers import _store
 from fetchers._store import FsspecStore
 from fetchers.any_fsspec import FsspecFetcher, WholeObjects
 from remote_fetch.config import Config
-from remote_fetch.errors import ConfigError, MissingExtra, SegmentNotFound, StorageTimeout, StorageUnavailable
+from remote_fetch.errors import (
+    ConfigError,
+    MissingExtra,
+    SegmentNotFound,
+    StorageDenied,
+    StorageTimeout,
+    StorageUnavailable,
+)
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 
@@ -341,3 +348,20 @@ def test_a_connection_that_failed_is_not_used_again(connected: FsspecStore, monk
             connected.get(name, 2, 5)
     assert connected.get("a", 2, 5) == b"234"
     assert [one.used for one in Connected.opened] == [2, 2]
+
+
+def test_a_key_that_is_gone_is_no_missing_object(connected: FsspecStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection is opened in the middle of a read. An index that counts as absent shows aborted records."""
+
+    def fails(*arguments: Any, **options: Any) -> None:
+        raise SSHException("Socket is closed")
+
+    def without_key(self: Any, **options: Any) -> None:
+        raise FileNotFoundError("id_rsa")
+
+    monkeypatch.setattr(Connected, "use", fails)
+    with pytest.raises(StorageUnavailable):
+        connected.get("a", 0, 5)
+    monkeypatch.setattr(Connected, "__init__", without_key)
+    with pytest.raises(StorageDenied, match="a file of this machine"):
+        connected.get("a", 0, 5)
