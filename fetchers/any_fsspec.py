@@ -27,7 +27,7 @@ from remote_fetch.errors import ConfigError, MissingExtra, RemoteFetchError, Sto
 from remote_fetch.hosts import shown_url
 from remote_fetch.model import Buffer
 
-__all__ = ["FsspecFetcher", "WholeObjects"]
+__all__ = ["AnyStore", "FsspecFetcher"]
 
 T = TypeVar("T")
 
@@ -39,14 +39,14 @@ _ANSWERS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, Permission
 _OF_HADOOP = "Install Java and Hadoop's client, and set JAVA_HOME, HADOOP_HOME (or ARROW_LIBHDFS_DIR) and CLASSPATH"
 
 
-class WholeObjects(FsspecStore):
-    """As its parent, but an object that came whole is held against its size.
+class AnyStore(FsspecStore):
+    """As its parent, for a filesystem of which nothing is known.
 
-    Whether a filesystem notices that a body was cut off is its own affair, and an index that ends between two entries
-    looks like a shorter one: what it should have told would be missed in silence. Layouts read indexes with a bound,
-    so an answer from the beginning that is shorter than its bound counts as a whole object.
-
-    `open_another` opens a filesystem for a call that finds none free.
+    - An object that came whole is held against its size. Some filesystems do not notice that a body was cut off, and an
+      index that ends between two entries looks like a shorter one. Layouts read indexes with a bound, so an answer from
+      the beginning that is shorter than its bound counts as a whole object.
+    - Each call of a filesystem that is not asynchronous has it alone. `open_another` opens one if none is free. Without
+      it all calls share `filesystem`.
     """
 
     def __init__(
@@ -112,10 +112,10 @@ class FsspecFetcher(ComposedFetcher):
         self.protocol = scheme if found else "file"
         super().configure(configs)
 
-    def open_store(self, configs: Mapping[str, str]) -> WholeObjects:
+    def open_store(self, configs: Mapping[str, str]) -> AnyStore:
         """As `ComposedFetcher.open_store`."""
         root, open_one = self.root_of(configs[_URL]), partial(self.open_filesystem, configs)
-        return WholeObjects(open_one(), root, timeouts_of(configs).read_s, self._identities, open_one)
+        return AnyStore(open_one(), root, timeouts_of(configs).read_s, self._identities, open_one)
 
     def open_filesystem(self, configs: Mapping[str, str]) -> Any:
         """As `ComposedFetcher.open_filesystem`. Raises MissingExtra also for a native library, as HDFS needs."""

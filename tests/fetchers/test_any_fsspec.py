@@ -18,7 +18,7 @@ from fsspec.spec import AbstractFileSystem
 
 from fetchers import _store
 from fetchers._store import FsspecStore
-from fetchers.any_fsspec import FsspecFetcher, WholeObjects
+from fetchers.any_fsspec import AnyStore, FsspecFetcher
 from remote_fetch.config import Config
 from remote_fetch.errors import (
     ConfigError,
@@ -116,7 +116,7 @@ def test_a_range() -> None:
 
 @pytest.mark.parametrize("size", [10, None])
 def test_an_object_that_came_whole_as_far_as_anybody_knows(size: int | None) -> None:
-    store = WholeObjects(Slow(size=size, skip_instance_cache=True), "x", timeout_s=5)
+    store = AnyStore(Slow(size=size, skip_instance_cache=True), "x", timeout_s=5)
     assert store.get("a") == b"0123456789"
 
 
@@ -130,7 +130,7 @@ def test_a_size_that_is_no_number(size: Any) -> None:
 @pytest.mark.parametrize("filesystem", [Slow(size=11, skip_instance_cache=True), CutOff(skip_instance_cache=True)])
 def test_an_object_that_came_in_part(filesystem: Any) -> None:
     """An index that ends between two entries looks whole."""
-    store = WholeObjects(filesystem, "x", timeout_s=5)
+    store = AnyStore(filesystem, "x", timeout_s=5)
     with pytest.raises(StorageUnavailable, match="10 bytes came of an object of 11"):
         store.get("a")
     assert store.get("a", 2, 5) == b"234", "a range that is short is noticed by whoever asked for it"
@@ -293,7 +293,7 @@ def test_an_exception_of_a_library_is_a_failure_of_the_store(monkeypatch: pytest
 def test_an_exception_of_pythons_own_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Dropping, "error", AttributeError("no such name"))
     with pytest.raises(AttributeError):
-        WholeObjects(Dropping(skip_instance_cache=True), "x").get("a")
+        AnyStore(Dropping(skip_instance_cache=True), "x").get("a")
 
 
 class Connected(AbstractFileSystem):  # type: ignore[misc]
