@@ -46,6 +46,7 @@ T = TypeVar("T")
 _MAX_CONNECTIONS = 64
 _MAX_REDIRECTS = 3
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_PORTS = {"http": 80, "https": 443}
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 """Names and values of headers (RFC 9110, 5.1 and 5.5)."""
@@ -237,10 +238,10 @@ class HttpStore:
         """The URL to ask next. Raises StorageDenied unless a host that may answer for this one is configured."""
         try:
             url = urljoin(before, location)
-            host = (urlsplit(url).hostname or "").lower()
+            scheme, host, _ = _origin(url)
         except ValueError:
             raise StorageDenied("the server redirects to an address that is no URL") from None
-        if urlsplit(url).scheme != urlsplit(before).scheme:
+        if scheme != urlsplit(before).scheme:
             raise StorageDenied("the server redirects to another scheme, which is not followed")
         if _origin(url) != _origin(before) and host not in self._redirect_hosts:
             raise StorageDenied(
@@ -268,9 +269,10 @@ class HttpStore:
         self._connections.manager.clear()
 
 
-def _origin(url: str) -> tuple[str, str]:
+def _origin(url: str) -> tuple[str, str, int | None]:
+    """Scheme, host and port of a URL, in lower case. Raises ValueError for a port that is no number."""
     parts = urlsplit(url)
-    return parts.scheme.lower(), parts.netloc.lower()
+    return parts.scheme, parts.hostname or "", _PORTS.get(parts.scheme) if parts.port is None else parts.port
 
 
 def _no_listing() -> Unlocatable:

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from fetchers import _http_answer
+from fetchers import _http_answer, http
 from fetchers.http import HttpFetcher
 from remote_fetch.errors import (
     ConfigError,
@@ -162,9 +162,10 @@ def test_an_empty_object_may_come_whole(server: RangeServer) -> None:
 
 
 def test_a_redirect_to_what_is_no_url(server: RangeServer) -> None:
-    found = failure(server, Fault(FaultKind.REDIRECT, location="http://[bad/"))
-    assert type(found) is StorageDenied
-    assert "no URL" in str(found)
+    for location in ("http://[bad/", "http://127.0.0.1:port/"):
+        found = failure(server, Fault(FaultKind.REDIRECT, location=location))
+        assert type(found) is StorageDenied
+        assert "no URL" in str(found)
 
 
 def test_one_get_for_one_range(server: RangeServer) -> None:
@@ -226,6 +227,15 @@ def test_a_redirect_to_another_host_is_not_followed(server: RangeServer) -> None
         assert type(found) is StorageDenied
         assert "another host, '127.0.0.1'" in str(found)
         assert other.paths == []
+
+
+@pytest.mark.parametrize(
+    ("url", "is_same"),
+    [("http://H:80/y", True), ("HTTP://me@h/y", True), ("http://h:8080/y", False), ("https://h:443/y", False)],
+)
+def test_a_host_is_the_same_with_the_port_that_its_scheme_has(url: str, is_same: bool) -> None:
+    """Some servers name the port in each redirect to themselves."""
+    assert (http._origin(url) == http._origin("http://h/x")) is is_same
 
 
 @pytest.mark.parametrize("location", ["https://127.0.0.1/x", "file:///etc/passwd", "ftp://127.0.0.1/x"])
