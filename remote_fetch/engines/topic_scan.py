@@ -30,6 +30,7 @@ from remote_fetch.prepare.arguments import check_observer, check_topic, parse_is
 from remote_fetch.prepare.bounds import resolve
 from remote_fetch.prepare.job import find_wanted
 from remote_fetch.prepare.planner import Planner, say_end
+from remote_fetch.prepare.refusals import refuse_broker_ranges
 from remote_fetch.prepare.subscribed import topic_name
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
 from remote_fetch.scan.scan import Scan
@@ -109,10 +110,14 @@ class TopicScan:
     def tasks(self, task_bytes: int = 64 << 20, filter: Any = None) -> tuple[Task, ...]:  # noqa: A002 - as above
         """The plan in tasks of about so many bytes of segments, for engines with workers. A task pickles small.
 
-        A task may be handed to `read` in another process. `filter` makes the plan smaller, as in `batches`.
+        A task may be handed to `read` in another process. `filter` makes the plan smaller, as in `batches`. Raises the
+        errors of planning, as `read_arrow`.
         """
         with Session.open(self.config, self.observer) as session:
             plans = _Plans(self, session, Filter(filter, self.schema)).of_all(is_outlined=True)
+            if session.fallback.reader is None:
+                for plan in plans:
+                    refuse_broker_ranges(plan.opened.timeline, plan.steps)
             return tasks_of(plans, session.locator.end_is_inferred, task_bytes=task_bytes)
 
     def read(self, task: Task, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -234,7 +239,7 @@ class _Plans:
     def _narrowed(self, opened: OpenPartition, first: int, stop: int) -> tuple[int, int]:
         """The part of the offsets [first, stop) in which a row may match."""
         number = opened.partition.partition
-        offsets = self._filter.offsets(number, first, stop - 1)
+        offsets = self._filter.offsets(number, first, min(stop - 1, _MAX_INT64))
         if offsets is None:
             return first, first
         first, stop = offsets[0], offsets[1] + 1

@@ -17,7 +17,7 @@ import pytest
 from remote_fetch import Counters, read_arrow, scan_topic
 from remote_fetch.engines.polars_source import arrow_predicate
 from remote_fetch.engines.topic_scan import TopicScan
-from remote_fetch.errors import ConfigError, UnknownTopic
+from remote_fetch.errors import ConfigError, UnknownTopic, Unlocatable
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import write_kafka_local
@@ -276,6 +276,14 @@ def test_tasks_for_workers(day: dict[str, str]) -> None:
     ]
     assert set(rows) == set(range(HOURS * 10))
     assert len(rows) == HOURS * 10
+
+
+def test_tasks_of_offsets_that_only_a_broker_has(day: dict[str, str]) -> None:
+    """As a read is. Of an end that is far away there would be tasks without end."""
+    with pytest.raises(Unlocatable, match="offsets 240 to 999 cannot be read from the bucket alone"):
+        scan_topic("topic", end=1000, config=day).tasks()
+    with pytest.raises(Unlocatable, match="offsets 240 to 9223372036854775807 cannot"):
+        next(scan_topic("topic", end=2**70, config=day).batches(filter=pc.field("offset") > 1))
 
 
 @pytest.mark.parametrize("task_bytes", [1, 64 << 20])
