@@ -27,9 +27,8 @@ from remote_fetch.model import IsolationLevel
 from remote_fetch.observe import Observer, ignore
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice
 from remote_fetch.prepare.arguments import check_observer, check_topic, parse_isolation, parse_numbers
-from remote_fetch.prepare.bounds import resolve
-from remote_fetch.prepare.job import find_wanted
-from remote_fetch.prepare.planner import Planner, say_end
+from remote_fetch.prepare.job import find_wanted, plan_wanted, planned_read
+from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.refusals import refuse_broker_ranges
 from remote_fetch.prepare.subscribed import topic_name
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
@@ -129,6 +128,7 @@ class TopicScan:
         """As `batches`, but with all rows that the plan brings, also such as do not match."""
         with Session.open(self.config, self.observer) as session:
             plans = _Plans(self, session, Filter(filter, self.schema)).of_all(is_outlined=False)
+            session.observe(planned_read(plans))
             rows = self._rows(columns)
             yield from rows.named(rows.decoded(Scan(session, plans, rows.raw_columns).batches()))
 
@@ -222,19 +222,13 @@ class _Plans:
         )
         may = self._filter.may_match([Box(one.partition) for one in wanted.partitions])
         chosen = [one for one, is_kept in zip(wanted.partitions, may, strict=True) if is_kept]
-        if wanted.has_unknown_log_start:
-            self._planner.say_log_start_unknown()
+        plan = self._planner.outline if is_outlined else self._planner.plan
 
-        def planned(opened: OpenPartition) -> PartitionPlan:
-            number = opened.partition.partition
-            first, stop = resolve(opened, wanted.starts[number], wanted.ends[number], self._planner.first_offset_at)
-            say_end(session.observe, opened, stop)
-            first, stop = self._narrowed(opened, first, stop)
-            make = self._planner.outline if is_outlined else self._planner.plan
-            plan = make(opened, first, stop)
-            return replace(plan, steps=self._matching(number, plan.steps))
+        def matching(opened: OpenPartition, first: int, stop: int) -> PartitionPlan:
+            made = plan(opened, *self._narrowed(opened, first, stop))
+            return replace(made, steps=self._matching(opened.partition.partition, made.steps))
 
-        return self._planner.open(chosen, planned, wanted.log_starts)
+        return plan_wanted(session, self._planner, wanted, chosen, matching)
 
     def _narrowed(self, opened: OpenPartition, first: int, stop: int) -> tuple[int, int]:
         """The part of the offsets [first, stop) in which a row may match."""

@@ -8,7 +8,7 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,14 +26,18 @@ from remote_fetch.prepare.planner import Planner, say_end
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
 from remote_fetch.session.session import Session
 
-__all__ = ["Wanted", "find_wanted", "plan_job", "planned_read"]
+__all__ = ["Wanted", "find_wanted", "plan_job", "plan_wanted", "planned_read"]
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The partitions of a bounded read, and by their numbers its bounds and the log start offsets that are known."""
+    """The partitions of a bounded read, and by their numbers its bounds and the log start offsets that are known.
+
+    `start` is the start as the user gave it.
+    """
 
     partitions: tuple[TopicIdPartition, ...]
+    start: Any
     starts: Mapping[int, Bound]
     ends: Mapping[int, Bound]
     log_starts: Mapping[int, int]
@@ -62,6 +66,7 @@ def find_wanted(
     numbers = [partition.partition for partition in chosen]
     return Wanted(
         chosen,
+        start,
         bounds_by_partition(start, "start", "earliest", numbers),
         bounds_by_partition(end, "end", "latest", numbers),
         parse_log_starts(log_start, numbers),
@@ -82,9 +87,24 @@ def plan_job(
     check_topic(topic)
     wanted = find_wanted(session, topic, start=start, end=end, partitions=partitions, log_start=log_start)
     planner = Planner(session, isolation)
+    plans = plan_wanted(session, planner, wanted, wanted.partitions, planner.plan)
+    session.observe(planned_read(plans))
+    return plans
+
+
+def plan_wanted(
+    session: Session,
+    planner: Planner,
+    wanted: Wanted,
+    chosen: Sequence[TopicIdPartition],
+    make: Callable[[OpenPartition, int, int], PartitionPlan],
+) -> tuple[PartitionPlan, ...]:
+    """The plans of the `chosen` partitions among the wanted ones, in order. Reports what the bounds mean.
+
+    `make` plans the offsets [first, stop) of a partition. Raises the errors of planning.
+    """
     if wanted.has_unknown_log_start:
         planner.say_log_start_unknown()
-
     late: list[int] = []
     stops: dict[int, int] = {}
 
@@ -93,15 +113,15 @@ def plan_job(
         first, stops[number] = resolve(opened, wanted.starts[number], wanted.ends[number], planner.first_offset_at)
         if isinstance(wanted.starts[number], Timestamp) and first >= opened.end_offset:
             late.append(number)
-        return planner.plan(opened, first, stops[number])
+        return make(opened, first, stops[number])
 
-    plans = planner.open(wanted.partitions, planned, wanted.log_starts)
+    plans = planner.open(chosen, planned, wanted.log_starts)
     for plan in plans:
         say_end(session.observe, plan.opened, stops[plan.opened.partition.partition])
-    if late and len(late) == len(plans):  # usual for some of the partitions, but not for all of them
-        text = f"start={start} is later than every record of {topic!r}: the read begins at the end"
+    if late and len(late) == len(wanted.partitions):  # usual for some of the partitions, but not for all of them
+        topic = chosen[0].topic
+        text = f"start={wanted.start} is later than every record of {topic!r}: the read begins at the end"
         session.observe(Notice(text, is_warning=True))
-    session.observe(planned_read(plans))
     return plans
 
 

@@ -18,6 +18,7 @@ from remote_fetch import Counters, read_arrow, scan_topic
 from remote_fetch.engines.polars_source import arrow_predicate
 from remote_fetch.engines.topic_scan import TopicScan
 from remote_fetch.errors import ConfigError, UnknownTopic, Unlocatable
+from remote_fetch.observe import Event, Notice, ReadEnds, ReadPlanned
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import write_kafka_local
@@ -310,6 +311,27 @@ def test_an_abort_in_a_segment_that_the_filter_leaves_out(tmp_path: Path, task_b
     ]
     assert pa.concat_tables(tables).column("value").to_pylist() == [b"v"] * 3 + [b"w"] + [b"y"] * 3
     assert all(batch.num_columns == 0 and batch.num_rows for task in tasks for batch in scan.read(task, []))
+
+
+@each_of("start", ["earliest", "2099-01-01"])
+def test_a_scan_reports_what_a_read_does(day: dict[str, str], start: str) -> None:
+    """Its offsets, its end, and a start that is later than every record. That would look like an empty topic."""
+    heard: tuple[list[Event], list[Event]] = ([], [])
+    read_arrow("topic", start=start, config=day, observer=heard[0].append).read_all()
+    for _ in scan_topic("topic", start=start, config=day, observer=heard[1].append).batches():
+        pass
+    read, scanned = ([one for one in each if isinstance(one, ReadPlanned | ReadEnds | Notice)] for each in heard)
+    assert read == scanned
+    assert any("later than every record" in str(one) for one in read) is (start != "earliest")
+
+
+def test_a_late_start_of_the_partitions_that_a_filter_keeps(day: dict[str, str]) -> None:
+    """It says nothing of the topic."""
+    heard: list[Event] = []
+    starts = dict.fromkeys(range(PARTITIONS), "earliest") | {0: "2099-01-01"}
+    scan = scan_topic("topic", start=starts, config=day, observer=heard.append)
+    assert list(scan.batches(filter=pc.field("partition") == 0)) == []
+    assert not any("later than every record" in one.text for one in heard if isinstance(one, Notice))
 
 
 def test_errors_come_when_they_can_be_known(day: dict[str, str]) -> None:
