@@ -3,13 +3,15 @@
 Rules of the file:
 
 - An answer comes only after the topic has been read to the end that it had at the question.
-- If the topic does not exist or may not be read, that is reported once. Then no further segment is located.
+- If the topic does not exist or may not be read, that is reported once. No further segment is located for a minute.
+  Then the topic is asked for again: it may have been created, or the right granted.
 - Any other failure of the topic does not end a read, because the broker can answer.
 - The identity of a topic is its id.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 
@@ -30,6 +32,8 @@ __all__ = ["MetadataTopicLocator"]
 
 _TIERED = "remote.storage.enable"
 """The setting of a tiered topic."""
+_REST_S = 60.0
+"""How long a topic that does not exist, or may not be read, is not asked for."""
 
 
 class MetadataTopicLocator(ExactEnds):
@@ -49,6 +53,7 @@ class MetadataTopicLocator(ExactEnds):
         recovered: Callable[[], None] = lambda: None,
         remark: Callable[[Remark], None] = lambda _: None,
         is_elsewhere: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
         self._topic = topic
@@ -58,6 +63,8 @@ class MetadataTopicLocator(ExactEnds):
         self._remarked = 0
         self._is_elsewhere = is_elsewhere
         self._examined: set[Uuid] = set()
+        self._clock = clock
+        self._rest_until_s = float("-inf")
         self._is_unreadable = False
         self._is_failing = False
 
@@ -80,7 +87,7 @@ class MetadataTopicLocator(ExactEnds):
                 if isinstance(error, BrokerUnavailable) and self._known().is_on(self._cluster):
                     raise
                 raise unlocatable(error, self._known().name) from None
-        if self._topic is not None and not self._is_unreadable:
+        if self._topic is not None and not self._rests:
             self._topic.connect()  # over a slow line its clients need seconds, and so does the next question
         found = described_partitions(self._cluster, topic)
         self._read_for(found)
@@ -98,21 +105,30 @@ class MetadataTopicLocator(ExactEnds):
         return self.timeline(partition)
 
     def _read_for(self, partitions: Iterable[TopicIdPartition]) -> None:
-        if self._topic is None or self._is_unreadable:
+        if self._topic is None or self._rests:
             return
         try:
             self._topic.read_for(partitions)
         except (BrokerUnavailable, Unlocatable, KafkaException) as error:
-            reason = error if isinstance(error, Unlocatable) else unlocatable(error, self._topic.name)
-            self._is_unreadable = isinstance(reason, Unreadable)
-            if self._is_unreadable or not self._is_failing:
-                self._say(str(reason))
-            self._is_failing = True
+            self._fail(error if isinstance(error, Unlocatable) else unlocatable(error, self._topic.name))
         else:
             if self._is_failing:
                 self._recovered()
-            self._is_failing = False
+            self._is_failing = self._is_unreadable = False
         self.pass_on_remarks()
+
+    @property
+    def _rests(self) -> bool:
+        return self._clock() < self._rest_until_s
+
+    def _fail(self, reason: Unlocatable) -> None:
+        """Report a failure, unless one was reported since the last success. That the topic is unreadable is news."""
+        was_unreadable, self._is_unreadable = self._is_unreadable, isinstance(reason, Unreadable)
+        if not self._is_failing or (self._is_unreadable and not was_unreadable):
+            self._say(str(reason))
+        self._is_failing = True
+        if self._is_unreadable:
+            self._rest_until_s = self._clock() + _REST_S
 
     def _examine(self, partitions: Sequence[TopicIdPartition]) -> None:
         """Report, once for each topic, that the metadata topic of another cluster has no record of a tiered topic."""
@@ -145,7 +161,7 @@ class MetadataTopicLocator(ExactEnds):
 
         None: the client is the same, and has them.
         """
-        self._is_unreadable = False
+        self._rest_until_s = float("-inf")
         if topic is not None:
             self._topic = topic
             self._remarked = 0

@@ -11,7 +11,7 @@ __all__ = ["Unreadable", "denied", "unlocatable"]
 
 
 class Unreadable(Unlocatable):
-    """The topic does not exist or may not be read. That is final for this reader."""
+    """The topic does not exist or may not be read. That lasts until an administrator changes it."""
 
 
 def denied(name: str) -> Unlocatable:

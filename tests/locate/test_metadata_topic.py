@@ -25,6 +25,7 @@ from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic
 from remote_fetch.locate.metadata_topic import MetadataTopicLocator
 from remote_fetch.locate.replay_cache import Remark
 from remote_fetch.model import TopicIdPartition, Uuid
+from tests.clock import Clock
 from tests.locate.metadata_double import (
     COUNT,
     DATA_ID,
@@ -42,10 +43,13 @@ class Reader:
 
     def __init__(self, topics: Topics, *, timeout_ms: int = 10_000, is_configured: bool = True) -> None:
         self.said: list[str] = []
+        self.clock = Clock()
         cluster = cast(Cluster, topics)
         topic = MetadataTopic(cluster, timeout_ms=timeout_ms) if is_configured else None
         self.recoveries = 0
-        self.locator = MetadataTopicLocator(cluster, topic, say=self.said.append, recovered=self._recovered)
+        self.locator = MetadataTopicLocator(
+            cluster, topic, say=self.said.append, recovered=self._recovered, clock=self.clock
+        )
 
     def _recovered(self) -> None:
         self.recoveries += 1
@@ -363,6 +367,37 @@ def test_a_right_that_was_taken_away_shows_when_nothing_comes() -> None:
     assert len(topics.described) == asked
     (said,) = reader.said
     assert said.startswith(f"this principal may not read {METADATA_TOPIC}. Grant READ")
+
+
+@pytest.mark.parametrize("code", [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED])
+def test_an_unreadable_topic_is_asked_for_again_after_a_minute(code: int) -> None:
+    """A service runs for long. Its administrator may grant the right that the notice asks for."""
+    topics = Topics(refusal=KafkaError(code))
+    topics.write(PARTITIONS[0], 0)
+    reader = Reader(topics, timeout_ms=20)
+    reader.locator.partitions("data")
+    topics.described_first = None
+    reader.clock.now_s += 59
+    reader.locator.partitions("data")
+    assert topics.described == ["data", METADATA_TOPIC, "data"]
+    assert topics.described_first is None, "no client connects for it either"
+    reader.clock.now_s += 2
+    assert reader.locator.refresh(PARTITIONS[0]).segments == ()
+    assert (len(reader.said), reader.recoveries) == (1, 0), "it is no news"
+    topics.refusal = None
+    assert reader.locator.refresh(PARTITIONS[0]).segments == ()
+    reader.clock.now_s += 61
+    assert reader.locator.refresh(PARTITIONS[0]).end_offset == 10
+    assert (len(reader.said), reader.recoveries) == (1, 1)
+
+
+def test_a_failure_that_turns_out_to_last_is_reported() -> None:
+    topics = Topics(refusal=KafkaError(KafkaError._TRANSPORT))
+    reader = Reader(topics, timeout_ms=20)
+    reader.locator.refresh(PARTITIONS[0])
+    topics.refusal = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    reader.locator.refresh(PARTITIONS[0])
+    assert ["may not read" in text for text in reader.said] == [False, True]
 
 
 @pytest.mark.parametrize("has_another", [True, False])

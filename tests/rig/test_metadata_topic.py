@@ -13,6 +13,7 @@ from remote_fetch.broker_errors import is_refusal
 from remote_fetch.errors import UnknownTopic
 from remote_fetch.formats.metadata_partitioner import metadata_partition
 from remote_fetch.formats.metadata_records import SegmentMetadataRecord
+from remote_fetch.locate import metadata_topic
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic
 from remote_fetch.locate.metadata_topic import MetadataTopicLocator
@@ -310,6 +311,20 @@ def test_who_may_read_both_topics_locates(guarded: Rig, user: dict[str, str]) ->
             assert in_timeline(reader.locator.timeline(partition)) == in_tier(guarded, "data", partition.partition)
             assert_gapless(reader.locator.timeline(partition), offsets(guarded, "data", partition.partition).latest)
         assert reader.said == []
+
+
+def test_a_right_that_is_granted_later_is_used(
+    guarded: Rig, user: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_topic, "_REST_S", 0.0)
+    allow(guarded, "reader", "READ", "data")
+    with Reader(user) as reader:
+        partition = reader.locator.partitions("data")[0]
+        assert reader.locator.timeline(partition).segments == ()
+        allow(guarded, "reader", "READ", METADATA_TOPIC)
+        expected = in_tier(guarded, "data", partition.partition)
+        guarded.until("the right in force", lambda: in_timeline(reader.locator.refresh(partition)) == expected)
+        assert len(reader.said) == 1
 
 
 def test_who_may_not_even_describe_the_topic_gets_the_brokers_error(guarded: Rig, user: dict[str, str]) -> None:
