@@ -485,6 +485,21 @@ def test_brokers_that_are_away(
         stream.tasks(at, end)
 
 
+def test_all_topics_that_are_gone_for_a_while(
+    bucket: dict[str, str], driver: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As those of a pattern, if the ACL that shows them is taken away and given back. No record comes twice."""
+    for fails in ("false", "true"):
+        stream = driver(bucket, failOnDataLoss=fails)
+        at = stream.next_stop(stream.initial(), is_limited=False)
+        with monkeypatch.context() as patched:
+            patched.setattr(StreamDriver, "_subscribed", lambda *_: ())
+            with nullcontext() if fails == "false" else pytest.raises(OffsetOutOfRange, match="the partition is gone"):
+                assert stream.next_stop(at, is_limited=False) == at
+        assert stream.next_stop(at, is_limited=False) == at == {AT: plain_log().next_offset}
+    assert "Partition topic-0: the partition is gone, some data may have been missed" in caplog.text
+
+
 def test_a_topic_that_never_was(bucket: dict[str, str], driver: Make) -> None:
     for fails in ("true", "false"):
         with pytest.raises(UnknownTopic):
