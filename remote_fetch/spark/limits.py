@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from remote_fetch.errors import ConfigError, OffsetOutOfRange
 from remote_fetch.model import TopicIdPartition
-from remote_fetch.observe import Notice
+from remote_fetch.observe import Notice, Observer
 from remote_fetch.prepare.bounds import Bound, LookUp, Timestamp, offset_of
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.view import OpenPartition
@@ -24,6 +24,7 @@ __all__ = [
     "LimitRules",
     "Restriction",
     "check_covered",
+    "lose",
     "offsets_from",
     "offsets_of",
     "start_of",
@@ -160,11 +161,13 @@ def _stop(
     return offset_of(opened, limit, look_up or planner.first_offset_at)
 
 
+def lose(observe: Observer, topic: str, partition: int, what: str, offset: int, *, fails: bool) -> None:
+    """Say that records from `offset` on may have been missed: as OffsetOutOfRange if that `fails`, else as a notice."""
+    text = f"Partition {topic}-{partition}: {what}, some data may have been missed"
+    if fails:
+        raise OffsetOutOfRange(text, topic=topic, partition=partition, offset=offset, hint=FAIL_ON_DATA_LOSS_HINT)
+    observe(Notice(text, is_warning=True))
+
+
 def _lose(planner: Planner, partition: TopicIdPartition, what: str, offset: int, rules: LimitRules) -> None:
-    """Report that data may have been missed, as an error or as a notice."""
-    text = f"Partition {partition.topic_partition}: {what}, some data may have been missed"
-    if rules.fail_on_data_loss:
-        raise OffsetOutOfRange(
-            text, topic=partition.topic, partition=partition.partition, offset=offset, hint=FAIL_ON_DATA_LOSS_HINT
-        )
-    planner.observe(Notice(text, is_warning=True))
+    lose(planner.observe, partition.topic, partition.partition, what, offset, fails=rules.fail_on_data_loss)

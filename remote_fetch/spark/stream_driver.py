@@ -21,7 +21,7 @@ from confluent_kafka import KafkaException
 
 from remote_fetch.broker_errors import is_of_no_topic
 from remote_fetch.deadline import Deadline
-from remote_fetch.errors import ConfigError, OffsetOutOfRange, RemoteFetchError, UnknownTopic
+from remote_fetch.errors import ConfigError, RemoteFetchError, UnknownTopic
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Notice
 from remote_fetch.plan.ranges import PlanStep, plan_offsets
@@ -31,7 +31,7 @@ from remote_fetch.prepare.subscribed import topic_name
 from remote_fetch.prepare.true_sizes import with_true_sizes
 from remote_fetch.prepare.view import OpenPartition, untiered
 from remote_fetch.session.session import Session
-from remote_fetch.spark.limits import FAIL_ON_DATA_LOSS_HINT, LimitRules, check_covered, start_of
+from remote_fetch.spark.limits import LimitRules, check_covered, lose, start_of
 from remote_fetch.spark.options import SourceOptions
 from remote_fetch.spark.patience import ask_patiently
 from remote_fetch.spark.planning import subscribed, tasks_of
@@ -46,7 +46,7 @@ from remote_fetch.spark.stream_limits import (
 from remote_fetch.tables.planning import open_partitions
 from remote_fetch.tables.tasks import Task
 
-__all__ = ["StreamDriver", "check_stream"]
+__all__ = ["StreamDriver"]
 
 T = TypeVar("T")
 
@@ -58,21 +58,13 @@ _PAUSE_S = 0.2
 _SHOWN = 20
 
 
-def check_stream(options: SourceOptions) -> None:
-    """Raise ConfigError for options that only a batch may have."""
-    if options.end is not None:
-        by_offset = "endingoffsets" in options.given
-        what, key = ("offset", "endingOffsets") if by_offset else ("timestamp", "endingTimestamp")
-        raise ConfigError(f"ending {what} not valid in streaming queries", key=key)
-
-
 class StreamDriver:
     """The driver's side of one query. Pickles as long as it has not been asked anything."""
 
     def __init__(
         self, options: SourceOptions, limits: TriggerLimits, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        check_stream(options)
+        _check_stream(options)
         self._options = options
         self._limits = limits
         self._clock = clock
@@ -345,11 +337,16 @@ class StreamDriver:
             self._lose(topic, number, f"the partition is new and starts at offset {low}, not 0", low)
 
     def _lose(self, topic: str, partition: int, what: str, offset: int) -> None:
-        text = f"Partition {topic}-{partition}: {what}, some data may have been missed"
-        if self._options.fail_on_data_loss:
-            raise OffsetOutOfRange(text, topic=topic, partition=partition, offset=offset, hint=FAIL_ON_DATA_LOSS_HINT)
-        if self._session is not None:
-            self._session.observe(Notice(text, is_warning=True))
+        assert self._session is not None
+        lose(self._session.observe, topic, partition, what, offset, fails=self._options.fail_on_data_loss)
+
+
+def _check_stream(options: SourceOptions) -> None:
+    """Raise ConfigError for options that only a batch may have."""
+    if options.end is not None:
+        by_offset = "endingoffsets" in options.given
+        what, key = ("offset", "endingOffsets") if by_offset else ("timestamp", "endingTimestamp")
+        raise ConfigError(f"ending {what} not valid in streaming queries", key=key)
 
 
 def _disagreement(seen: Iterable[TopicIdPartition], error: KafkaException) -> UnknownTopic:
