@@ -15,7 +15,7 @@ from confluent_kafka import Message, TopicPartition
 
 from remote_fetch.consumer.position import storable
 
-__all__ = ["after", "are_partitions", "integer", "is_asynchronous", "is_record", "seconds"]
+__all__ = ["after", "are_partitions", "integer", "is_asynchronous", "is_record", "offsets_of_commit", "seconds"]
 
 
 def integer(given: object) -> int:
@@ -33,8 +33,19 @@ def seconds(timeout: float) -> float:
 
 def is_asynchronous(*args: Any, **kwargs: Any) -> bool:
     """Whether `commit` returns at once. The parent reads `async`, the older name, if `asynchronous` is not given."""
-    given = dict(zip(("message", "offsets", "async", "asynchronous"), args, strict=False)) | kwargs
+    given = _of_commit(*args, **kwargs)
     return bool(given.get("asynchronous", given.get("async", True)))
+
+
+def offsets_of_commit(*args: Any, **kwargs: Any) -> list[TopicPartition]:
+    """The offsets that the arguments of an accepted `commit` name. Empty: those that are stored."""
+    given = _of_commit(*args, **kwargs)
+    message, offsets = given.get("message"), given.get("offsets")
+    return offsets or ([] if message is None else [after(message)])
+
+
+def _of_commit(*args: Any, **kwargs: Any) -> dict[str, Any]:
+    return dict(zip(("message", "offsets", "async", "asynchronous"), args, strict=False)) | kwargs
 
 
 def is_record(message: object) -> bool:

@@ -20,7 +20,15 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.cimpl import Consumer as _Consumer
 
-from remote_fetch.consumer.arguments import after, are_partitions, integer, is_asynchronous, is_record, seconds
+from remote_fetch.consumer.arguments import (
+    after,
+    are_partitions,
+    integer,
+    is_asynchronous,
+    is_record,
+    offsets_of_commit,
+    seconds,
+)
 from remote_fetch.consumer.forks import Forks
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.metrics import Metrics, add_to_statistics
@@ -289,7 +297,10 @@ class RemoteConsumer(_Consumer):
                 self._remote.partitions.note_commit()
             else:
                 self._remote.committed.wait()
-        return super().commit(*args, **kwargs)
+        answer = super().commit(*args, **kwargs)
+        if self._remote is not None:
+            self._remote.partitions.forget_committed(offsets_of_commit(*args, **kwargs))
+        return answer
 
     @_locked
     def set_sasl_credentials(self, username: str, password: str) -> None:

@@ -21,7 +21,7 @@ from remote_fetch.consumer.due_work import DueWork
 from remote_fetch.consumer.feed_context import FeedContext
 from remote_fetch.consumer.handover import Handover
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
-from remote_fetch.consumer.offsets import BEGINNING, COMMITTED, END, STORED, named_epoch
+from remote_fetch.consumer.offsets import BEGINNING, COMMITTED, END, INVALID, STORED, named_epoch
 from remote_fetch.consumer.position import storable
 from remote_fetch.consumer.settings import ConsumerSettings, ResetPolicy
 from remote_fetch.consumer.states import Mode, PartitionState
@@ -69,6 +69,8 @@ class Partitions:
         self._due_at_s = self._store_at_s = 0.0
         self._paused: set[Key] = set()
         """The partitions that the application has paused."""
+        self._floors: dict[Key, int] = {}
+        """The offsets that the group had committed when it was asked. They stay if a partition is assigned again."""
         self._positions_frozen = False
         self.is_committing = False
         """Whether librdkafka may be committing. It commits when partitions are dropped."""
@@ -153,6 +155,7 @@ class Partitions:
             partition = self.assigned[key] = AssignedPartition(
                 given, state, circuit, stores_offsets=self._settings.stores_offsets
             )
+            partition.position.keep_above(self._floors.get(key, INVALID))
             begun.append(partition)
         self._context.share_among(len(self.assigned))
         self._librdkafka.pause([partition.topic_partition() for partition in begun if not partition.state.is_fetching])
@@ -178,6 +181,9 @@ class Partitions:
             offset = STORED if start is None else start.offset if start.offset >= 0 else start_if_none
             if start is not None and start.is_end:
                 partition.note_log(LogBounds(None, start.offset))
+            elif start is not None and start.offset >= 0:
+                self._floors[partition.key] = start.offset
+                partition.position.keep_above(start.offset)
             if offset != STORED:
                 self._transitions.begin_at(partition, offset)
             else:
@@ -285,12 +291,33 @@ class Partitions:
                 partition.position.follow(answer.offset, answer.leader_epoch)
 
     def note_stored(self, offsets: Iterable[TopicPartition]) -> None:
-        """Note offsets that the application has stored for commits."""
+        """Note offsets that the application has stored for commits. librdkafka forgets those that are withheld."""
+        withheld = []
         for stored in offsets:
             for partition in self.tracked([stored]):
                 # A copy, because the application may change its object.
                 kept = storable(*partition.key, stored.offset, stored.leader_epoch, stored.metadata)
                 partition.position.note_stored(kept)
+                if partition.position.withholds(kept.offset):
+                    withheld.append(partition.topic_partition())
+        if withheld:
+            self._librdkafka.store_offsets(offsets=withheld)
+
+    def forget_committed(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget the offsets that the group had committed: librdkafka knows those that it commits itself."""
+        for partition in partitions:
+            self._floors.pop((partition.topic, partition.partition), None)
+            for assigned in self.tracked([partition]):
+                assigned.position.keep_above(INVALID)
+
+    def prepare_to_leave(self, partitions: Iterable[TopicPartition] | None) -> None:
+        """Prepare for the end of assignments. librdkafka then commits what is stored, also before the committed offset.
+
+        None: of all assignments. Positions are to be stored after this.
+        """
+        if self._settings.commits:
+            leaving = self.assigned.values() if partitions is None else self.tracked(partitions)
+            self.forget_committed([partition.topic_partition() for partition in leaving])
 
     @property
     def were_stored_lately(self) -> bool:

@@ -5,6 +5,8 @@ Rules of the file:
 - Only the application's thread uses it. Only the methods change the fields.
 - The position is the offset of the next record that the application has not got.
 - A stored position never goes back, except after a seek of the application.
+- No offset up to the one that the group has committed is stored, until the partition is taken away. librdkafka commits
+  no such offset, but it does not know those that this package has asked for.
 - A move of the position names the leader epoch of what is before it: a log without it counts as truncated.
 """
 
@@ -46,7 +48,7 @@ class Position:
         self._next_offset_before = INVALID
         self._consume_start: int | None = None
         self._holds_over_reset = False
-        self._stored = INVALID
+        self._stored = self._floor = INVALID
         self._before_reset = storable(topic, number, INVALID, None)
         self._kept: TopicPartition | None = None
         self._is_lost = False
@@ -154,9 +156,19 @@ class Position:
 
     # -------------------------------------------------------------------------------------------- stored for commits
 
+    def keep_above(self, floor: int) -> None:
+        """Store only offsets after `floor`, which the group has committed. INVALID: store each offset."""
+        if self._stored <= self._floor:
+            self._stored = INVALID
+        self._floor = floor
+
+    def withholds(self, offset: int) -> bool:
+        """Whether an offset is not to be stored, because the group has committed it or a later one."""
+        return offset <= self._floor
+
     def to_store(self) -> TopicPartition:
-        """The delivered position, in the form of `Consumer.store_offsets`."""
-        return self._storable(self.delivered)
+        """The delivered position, in the form of `Consumer.store_offsets`. INVALID, which stores none, if withheld."""
+        return self._storable(INVALID if self.withholds(self.delivered) else self.delivered)
 
     def _storable(self, offset: int) -> TopicPartition:
         # The epoch of the last record may be newer than that of the one before those that a running `consume` holds.
@@ -171,12 +183,12 @@ class Position:
 
     def note_stored(self, kept: TopicPartition) -> None:
         """Note the offset that the application has stored itself."""
-        self._kept, self._is_lost = kept, False
+        self._kept, self._is_lost = kept, self.withholds(kept.offset)
 
     def forget_stored(self) -> None:
         """Note that librdkafka forgets the stored position, because of an assignment: at once, or a little later."""
         if self._stores_offsets and self.delivered >= 0:
-            self._kept = self.to_store()
+            self._kept = self._storable(self.delivered)
         self._stored = INVALID
         self._is_lost = self._kept is not None
 
@@ -185,7 +197,5 @@ class Position:
         """An offset that librdkafka may have forgotten, until another one is stored."""
         if not self._is_lost or self._kept is None:
             return None
-        if not self._stores_offsets:
-            return self._kept
-        limited = self._limited_over_reset(self._kept)
-        return limited if limited.offset >= 0 else None
+        limited = self._limited_over_reset(self._kept) if self._stores_offsets else self._kept
+        return limited if limited.offset >= 0 and not self.withholds(limited.offset) else None

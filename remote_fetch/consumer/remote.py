@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from confluent_kafka import KafkaException, TopicPartition
 
 from remote_fetch.caller_thread import CallerThread
+from remote_fetch.consumer.arguments import are_partitions
 from remote_fetch.consumer.clock import Clock
 from remote_fetch.consumer.committed import CommittedOffsets, Start
 from remote_fetch.consumer.feed_context import FeedContext
@@ -138,6 +139,8 @@ class Remote:
         if self._is_closing:  # no record is read any more, and the group may not answer
             assign(partitions)
             return
+        if not is_incremental:
+            self.partitions.prepare_to_leave(None)
         self.flush_positions()
         self._finish_commits(partitions, is_incremental=is_incremental)
         is_refused = is_incremental and bool(self.partitions.tracked(partitions))
@@ -154,6 +157,7 @@ class Remote:
 
     def unassign(self) -> None:
         """As `Consumer.unassign`."""
+        self.partitions.prepare_to_leave(None)
         self.flush_positions()
         self._application_assigned = True
         self._librdkafka.unassign()
@@ -161,6 +165,8 @@ class Remote:
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """As `Consumer.incremental_unassign`."""
+        if are_partitions(partitions):
+            self.partitions.prepare_to_leave(partitions)
         self.flush_positions()
         self._application_assigned = True
         self._librdkafka.incremental_unassign(partitions)
@@ -221,6 +227,7 @@ class Remote:
             if callback is not None:
                 callback(consumer, partitions)
         finally:
+            self.partitions.prepare_to_leave(revoked)
             self.flush_positions()
             self.partitions.drop(revoked)
 
@@ -235,6 +242,7 @@ class Remote:
         self._is_closing = True
         self.committed.close()
         self._lookups.close()
+        self.partitions.prepare_to_leave(None)
         try:
             self.flush_positions()
         finally:

@@ -71,6 +71,7 @@ class ConsumerSettings:
     - `patience_s`: how long neither the store nor the brokers may answer before librdkafka reads on.
     - `retry_pause_ms`: how long librdkafka reads after the first failure of a storage or a partition.
     - `idle_store_s`: how often positions are stored while the application makes no call. None: never.
+    - `commits`: librdkafka commits without a call of the application, `enable.auto.commit`.
     """
 
     is_enabled: bool
@@ -85,6 +86,7 @@ class ConsumerSettings:
     queued_bytes: int = 64 << 20
     retry_pause_ms: int = 1_000
     idle_store_s: float | None = None
+    commits: bool = True
 
     @property
     def names(self) -> tuple[str, str]:
@@ -120,6 +122,7 @@ class ConsumerSettings:
             _number(theirs, "queued.max.messages.kbytes", 65_536) << 10,
             _BACKOFFS_A_PAUSE * parsed.settings.retry_backoff_ms,
             _idle_store_s(theirs),
+            _is_on(theirs, "enable.auto.commit"),
         )
 
 

@@ -222,6 +222,7 @@ class Bench:
         is_cooperative: bool = False,
         patience_s: float = 60.0,
         queued_bytes: int = 64 << 20,
+        commits: bool = True,
     ) -> None:
         self.clock = Clock()
         self.librdkafka, self.workers = FakeLibrdkafka(self.clock), FakeWorkers(self.clock)
@@ -243,6 +244,7 @@ class Bench:
             stores_offsets=stores_offsets,
             is_cooperative=is_cooperative,
             patience_s=patience_s,
+            commits=commits,
         )
         self.group = FakeGroup(self.workers.notify)
         self.partitions = Partitions(

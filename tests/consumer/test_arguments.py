@@ -14,7 +14,15 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from remote_fetch.consumer.arguments import after, are_partitions, integer, is_asynchronous, is_record, seconds
+from remote_fetch.consumer.arguments import (
+    after,
+    are_partitions,
+    integer,
+    is_asynchronous,
+    is_record,
+    offsets_of_commit,
+    seconds,
+)
 from remote_fetch.consumer.consumer import RemoteConsumer
 from tests.cases import each_of
 
@@ -77,6 +85,14 @@ def test_a_commit_waits_for_the_running_questions(
             raised.append(True)
     assert raised == 2 * [waits == [5.0]]
     assert waits == [1.0 if is_asynchronous(*args, **kwargs) else 5.0]
+
+
+def test_the_offsets_of_a_commit() -> None:
+    message, offsets = Message("t", 2, 7), [TopicPartition("t", 1, 5)]
+    assert offsets_of_commit() == offsets_of_commit(None, None, False) == offsets_of_commit(message=None) == []
+    assert offsets_of_commit(None, offsets) == offsets_of_commit(offsets=offsets, asynchronous=False) == offsets
+    for found in (offsets_of_commit(message), offsets_of_commit(message=message, asynchronous=False)):
+        assert [(each.topic, each.partition, each.offset) for each in found] == [("t", 2, 8)]
 
 
 @each_of("timeout", [None, "1", b"1", [], object(), 10**400, Decimal(0), False, 0, 0.0])

@@ -121,6 +121,49 @@ def test_what_the_application_has_stored_is_stored_again_after_an_assignment() -
     assert bench.librdkafka.stored == {}
 
 
+@pytest.mark.parametrize("commits", [True, False])
+def test_no_position_up_to_the_committed_offset_is_stored(commits: bool) -> None:
+    """librdkafka commits such an offset at the end of an assignment alone, and if it commits at all."""
+    bench = Bench(commits=commits)
+    bench.assign({0: STORED, 1: STORED})
+    bench.group.answer(60, INVALID)
+    bench.run_due_work()
+    for number in (0, 1):
+        bench.partition(number).position.deliver(live(number, 9))
+    bench.partitions.store_positions()
+    assert bench.librdkafka.stored == {0: INVALID, 1: 10}
+    bench.partitions.prepare_to_leave([TopicPartition("t", 0), TopicPartition("u", 0)])
+    bench.partitions.store_positions()
+    assert bench.librdkafka.stored == {0: 10 if commits else INVALID, 1: 10}
+    bench.assign({0: 5})
+    assert bench.partition(0).position.withholds(60) is not commits
+    bench.partitions.prepare_to_leave(None)
+    assert bench.partition(0).position.withholds(60) is not commits
+
+
+def test_offsets_of_the_application_up_to_the_committed_one_are_not_stored() -> None:
+    bench = Bench(stores_offsets=False)
+    bench.assign({0: STORED})
+    bench.group.answer(60)
+    bench.run_due_work()
+    bench.partitions.note_stored([TopicPartition("t", 0, 61)])
+    assert bench.librdkafka.stored == {}, "librdkafka has it"
+    bench.partitions.note_stored([TopicPartition("t", 0, 60)])
+    bench.partitions.store_positions()
+    assert bench.librdkafka.stored == {0: INVALID}
+    bench.partitions.forget_committed([TopicPartition("t", 0), TopicPartition("t", 7)])
+    bench.partitions.store_positions()
+    assert bench.librdkafka.stored == {0: 60}
+
+
+def test_an_end_of_the_log_is_no_committed_offset() -> None:
+    bench = Bench(ResetPolicy.LATEST)
+    bench.assign({0: STORED})
+    bench.group.answer(70, are_ends=True)
+    bench.run_due_work()
+    assert not bench.partition(0).position.withholds(70)
+
+
 @pytest.mark.parametrize("is_cooperative", [True, False])
 def test_without_an_answer_of_the_group_librdkafka_is_assigned_the_stored_offset(is_cooperative: bool) -> None:
     bench = Bench(is_cooperative=is_cooperative)

@@ -27,6 +27,41 @@ def test_a_delivered_message_moves_the_position() -> None:
     assert not position.is_stored
 
 
+def test_no_offset_up_to_the_committed_one_is_stored() -> None:
+    position = at(60)
+    position.keep_above(60)
+    assert (position.withholds(60), position.withholds(61)) == (True, False)
+    assert position.to_store() == storable("t", 0, INVALID, None)
+    assert position.to_store().offset == INVALID
+    position.mark_stored()
+    assert position.is_stored
+    position.follow(61, 4)
+    assert position.to_store().offset == 61
+    position.mark_stored()
+    position.forget()
+    position.deliver(live(0, 9))
+    assert (position.is_stored, position.to_store().offset) == (False, INVALID), "librdkafka forgets 61"
+    position.mark_stored()
+    position.forget_stored()
+    assert position.lost is None
+    position.keep_above(INVALID)
+    assert (position.is_stored, position.to_store().offset) == (False, 10)
+    lost = position.lost
+    assert lost is not None
+    assert lost.offset == 10
+
+
+def test_an_offset_of_the_application_up_to_the_committed_one_is_stored_later() -> None:
+    position = Position("t", 0, stores_offsets=False)
+    position.keep_above(60)
+    position.note_stored(storable("t", 0, 33, None))
+    assert position.lost is None
+    position.keep_above(INVALID)
+    lost = position.lost
+    assert lost is not None
+    assert lost.offset == 33
+
+
 @pytest.mark.parametrize("is_taken", [True, False], ids=["from the store", "from librdkafka"])
 def test_a_position_is_held_before_the_messages_of_a_running_consume(is_taken: bool) -> None:
     """A record of the store has moved the position when it is held, a record of librdkafka has not."""

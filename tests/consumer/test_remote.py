@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from remote_fetch.consumer.settings import ConsumerSettings
 from remote_fetch.errors import Cancelled, ConfigError
 from remote_fetch.observe import Event, Notice
 from remote_fetch.session.session import Session
-from tests.consumer.fakes import FakeLibrdkafka
+from tests.consumer.fakes import FakeLibrdkafka, live
 from tests.eventually import eventually
 
 
@@ -58,6 +58,30 @@ def test_positions_are_stored_if_no_call_is_made(remote: Remote, librdkafka: Fak
     librdkafka.stored.clear()
     remote._store_if_idle()
     assert librdkafka.stored == {}
+
+
+@pytest.mark.parametrize("end", ["assign", "unassign", "incremental_unassign", "on_revoke", "begin_close"])
+def test_a_position_up_to_the_committed_offset_is_stored_at_the_end_of_an_assignment(
+    remote: Remote, librdkafka: FakeLibrdkafka, end: str
+) -> None:
+    first, second = TopicPartition("t", 0, 5), TopicPartition("t", 1, 5)
+    remote.assign([first, second], is_incremental=False)
+    for partition in remote.partitions.assigned.values():
+        partition.position.keep_above(60)
+        partition.position.deliver(live(partition.number, 9))
+    remote.flush_positions()
+    remote.assign([TopicPartition("t", 2, 5)], is_incremental=True)
+    assert librdkafka.stored == {0: OFFSET_INVALID, 1: OFFSET_INVALID}
+    calls: dict[str, Callable[[], None]] = {
+        "assign": lambda: remote.assign([], is_incremental=False),
+        "unassign": remote.unassign,
+        "incremental_unassign": lambda: remote.incremental_unassign([first]),
+        "on_revoke": lambda: remote.on_revoke(None, [first], None),
+        "begin_close": remote.begin_close,
+    }
+    calls[end]()
+    ends_all = end not in ("incremental_unassign", "on_revoke")
+    assert librdkafka.stored == {0: 10, 1: 10 if ends_all else OFFSET_INVALID}
 
 
 def test_topics_are_looked_up_while_the_group_tells_its_offsets(

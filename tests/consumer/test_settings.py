@@ -78,6 +78,11 @@ def test_how_often_positions_are_stored_while_no_call_is_made(more: dict[str, An
     assert ConsumerSettings.parse({**ON, **more}).idle_store_s == idle_store_s
 
 
+def test_whether_librdkafka_commits() -> None:
+    given = [{}, {"enable.auto.commit": "true"}, {"enable.auto.commit": "false"}]
+    assert [ConsumerSettings.parse({**ON, **more}).commits for more in given] == [True, True, False]
+
+
 @pytest.mark.parametrize(("given", "level"), [("0", 0), (7, 2), ("loud", 2)])
 def test_side_clients_log_no_failed_connections(given: object, level: int) -> None:
     assert ConsumerSettings.parse({**ON, "log_level": given}).remote.librdkafka["log_level"] == level

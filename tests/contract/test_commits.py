@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.contract.kinds import Consumers, unique
-from tests.contract.material import TIMEOUT_S, Material, poll_until, read
+from tests.contract.material import TIMEOUT_S, Material, offsets_of, poll_until, read
 from tests.rig.topics import QUIET
 
 STARTS = (30, 95, 110)
@@ -211,6 +211,53 @@ def test_a_seek_back(consumers: Consumers, material: Material, start: int, back:
     assert committed(consumers, material.at()) == start + 5
     consumer.close()
     assert committed(consumers, material.at()) == back + 3
+
+
+@pytest.mark.parametrize("stores", [True, False], ids=["positions", "offsets of the application"])
+@pytest.mark.parametrize("start", [60, 110])
+def test_a_seek_back_before_what_another_consumer_has_committed(
+    consumers: Consumers, material: Material, start: int, *, stores: bool
+) -> None:
+    """No commit goes back before the offset at which the consumer has begun, but that of the end of an assignment."""
+    consumers.plain(enable_auto_commit=False).commit(offsets=[material.at(start)], asynchronous=False)
+    consumer = consumers(auto_commit_interval_ms=200, enable_auto_offset_store=stores)
+    consumer.assign([material.at()])
+    assert [offset for _, offset in offsets_of(read(consumer, 2))] == [start, start + 1]
+    consumer.seek(material.at(10))
+    (*_, last) = read(consumer, 3)
+    if not stores:
+        consumer.store_offsets(last)
+    consumer.pause([material.at()])
+    with pytest.raises(KafkaException) as caught:
+        consumer.commit(asynchronous=False)
+    assert caught.value.args[0].code() == KafkaError._NO_OFFSET
+    assert consumer.poll(0.5) is None
+    assert committed(consumers, material.at()) in (start, start + 2)
+    consumer.close()
+    assert committed(consumers, material.at()) == 13
+
+
+@pytest.mark.parametrize("auto_commits", [True, False])
+def test_a_reset_of_a_committed_offset(consumers: Consumers, material: Material, *, auto_commits: bool) -> None:
+    consumers.plain(enable_auto_commit=False).commit(offsets=[material.at(500)], asynchronous=False)
+    consumer = consumers(enable_auto_commit=auto_commits, auto_commit_interval_ms=3_600_000)
+    consumer.assign([material.at()])
+    read(consumer, 3)
+    with pytest.raises(KafkaException) as caught:
+        consumer.commit(asynchronous=False)
+    assert caught.value.args[0].code() == KafkaError._NO_OFFSET
+    consumer.unassign()
+    consumer.assign([material.at(20)])
+    read(consumer, 3)
+    if auto_commits:
+        consumer.commit(asynchronous=False)
+    else:
+        with pytest.raises(KafkaException):
+            consumer.commit(asynchronous=False)
+        consumer.commit(offsets=[material.at(7)], asynchronous=False)
+        read(consumer, 1)
+        consumer.commit(asynchronous=False)
+    assert committed(consumers, material.at()) == (23 if auto_commits else 24)
 
 
 def test_what_goes_on_where_another_ended(consumers: Consumers, material: Material) -> None:
