@@ -359,4 +359,4 @@ class Merge:
 
 
 def _deadline_s(timeout_s: float, now_s: float) -> float:
-    return float("inf") if timeout_s < 0 else now_s + timeout_s
+    return now_s + timeout_s if timeout_s >= 0 else float("inf")  # the parent waits for ever for NaN too

@@ -125,6 +125,22 @@ def test_librdkafka_is_polled_while_the_store_has_many_records() -> None:
     assert len(bench.librdkafka.calls) > before
 
 
+@pytest.mark.parametrize("timeout_s", [-1.0, float("inf"), float("nan"), 1e300])
+def test_no_single_wait_for_librdkafka_is_endless(timeout_s: float) -> None:
+    """A callback may assign partitions during the wait, and then the store has the next record."""
+    bench = Bench()
+    waits: list[float] = []
+
+    def poll(timeout: float) -> Message | None:
+        waits.append(timeout)
+        return live(0, 1) if len(waits) == 2 else None
+
+    bench.merge._poll_librdkafka = poll  # type: ignore[assignment]
+    message = bench.merge.poll(timeout_s)
+    assert message is not None
+    assert waits == [1.0, 1.0]
+
+
 def test_consume_waits_for_the_store_within_the_timeout() -> None:
     bench = Bench()
     bench.assign({0: 0})
