@@ -103,6 +103,14 @@ class Parser(argparse.ArgumentParser):
             else:
                 yield from (word, value)
 
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """As argparse's, but `--` may be the value of an option, as in `-D --`. That of Python 3.11 makes it a list."""
+        if arg_strings == ["--"] and action.option_strings and action.nargs is None:
+            value = self._get_value(action, "--")
+            self._check_value(action, value)
+            return value
+        return super()._get_values(action, arg_strings)
+
     def _takes_value(self, word: str) -> bool:
         action = self._option_string_actions.get(word)
         return action is not None and action.nargs is None

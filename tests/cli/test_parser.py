@@ -15,6 +15,7 @@ def parser() -> Parser:
     command.add_argument("-o", dest="offsets", action="append")
     command.add_argument("-D", dest="delimiter", default=r"\n")
     command.add_argument("--end")
+    command.add_argument("-n", dest="number", type=int)
     command.add_argument("-e", dest="exit", action="store_true")
     return found
 
@@ -29,13 +30,14 @@ def parser() -> Parser:
         (("-o", "-5", "-o", "e@7"), {"offsets": ["-5", "e@7"]}),
         (("-D", ""), {"delimiter": ""}),
         (("-D", "-"), {"delimiter": "-"}),
+        (("-D", "--", "--end", "--", "-e"), {"delimiter": "--", "end": "--", "exit": True}),
         (("--end", "-1x"), {"end": "-1x"}),
         (("--end=-1x", "-t", "x"), {"end": "-1x", "topic": "x"}),
     ],
 )
 def test_the_word_after_an_option_is_its_value(words: tuple[str, ...], expected: dict[str, object]) -> None:
-    defaults = {"command": "cat", "topic": None, "offsets": None, "delimiter": r"\n", "end": None, "exit": False}
-    assert vars(parser().parse_args(["cat", *words])) == {**defaults, **expected}
+    defaults = {"command": "cat", "topic": None, "offsets": None, "delimiter": r"\n", "end": None, "number": None}
+    assert vars(parser().parse_args(["cat", *words])) == {**defaults, "exit": False, **expected}
 
 
 @pytest.mark.parametrize(
@@ -44,6 +46,7 @@ def test_the_word_after_an_option_is_its_value(words: tuple[str, ...], expected:
         (("-t",), "argument -t: expected one argument"),
         (("-t", "-e"), "argument -t: expected one argument"),
         (("-e", "-dash"), "unrecognized arguments: -dash"),
+        (("-n", "--"), "argument -n: invalid int value: '--'"),
         (("--topic", "t", "--start=5"), "unrecognized arguments: --topic (here -t), --start (here -o), 1 word without"),
         (("--max-messages", "5"), "unrecognized arguments: --max-messages, 1 word without an option"),
     ],
