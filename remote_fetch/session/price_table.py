@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from importlib.resources import files
-from urllib.parse import urlsplit
 
 from remote_fetch.configured_files import read_file
 from remote_fetch.errors import ConfigError
+from remote_fetch.fetch.plugins import scheme_of
 from remote_fetch.file_errors import file_fault
 from remote_fetch.plan.prices import Prices, parse_prices
 from remote_fetch.settings import Settings
@@ -18,7 +18,7 @@ _MAX_BYTES = 1 << 20
 
 def open_prices(settings: Settings) -> Prices | None:
     """The prices of the configured store, None if the table has none for its URL. Raises ConfigError."""
-    scheme = urlsplit(settings.storage_url or "").scheme
+    scheme = scheme_of(settings.storage_url or "")
     name = settings.storage_prices
     if name is None:
         shipped = files("remote_fetch.plan").joinpath("prices.toml")

@@ -65,7 +65,7 @@ def test_the_table_of_the_package(url: str) -> None:
 
 
 def test_other_stores_have_no_prices() -> None:
-    for url in ("/mnt/tier", "https://cdn.example/tier"):
+    for url in ("/mnt/tier", "https://cdn.example/tier", "http://["):  # the fetcher refuses the last one
         assert open_prices(Config.parse({"remote.storage.url": url}).settings) is None
 
 
