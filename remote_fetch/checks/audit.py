@@ -138,7 +138,7 @@ class Audit:
             self._read_metadata()
             if self._options.topic is not None and self._book.is_empty():
                 raise UnknownTopic(
-                    "neither the metadata topic nor the storage has something of it",
+                    "neither the metadata topic nor the storage knows this topic",
                     topic=self._options.topic,
                     hint=nearest_hint(self._topic[0] or "", self._names),
                 )
