@@ -159,7 +159,6 @@ def _compiled(schema: SchemaText) -> Any:
         import grpc_tools  # noqa: PLC0415 - an extra
         from google.protobuf.descriptor_pb2 import FileDescriptorSet  # noqa: PLC0415
         from google.protobuf.descriptor_pool import DescriptorPool  # noqa: PLC0415
-        from google.protobuf.message import DecodeError  # noqa: PLC0415
         from grpc_tools import protoc  # noqa: PLC0415
     except ImportError:
         raise MissingExtra("Protobuf needs grpcio-tools", extra="protobuf") from None
@@ -167,18 +166,7 @@ def _compiled(schema: SchemaText) -> Any:
     with tempfile.TemporaryDirectory(prefix="remote-fetch-") as folder:
         root, given, made = Path(folder) / "schemas", Path(folder) / "given", Path(folder) / "made"
         root.mkdir()
-        described = FileDescriptorSet()
-        try:
-            for name, each in dict((*schema.named(), (_ROOT, schema))).items():
-                _put(root, described, name, each.text)
-        except DecodeError as error:
-            raise ConfigError("the Protobuf schema is neither text nor a descriptor") from error
-        except UnicodeEncodeError as error:
-            raise ConfigError("the Protobuf schema, or a name of its references, is not in UTF-8") from error
-        except OSError as error:
-            if error.errno not in _FAULTS_OF_NAMES:
-                raise
-            raise ConfigError(f"the Protobuf schema refers to names that no files can have: {error.strerror}") from error
+        described = _put_all(root, schema)
         texts = [schema.text.encode(), *(each.text.encode() for _, each in schema.named())]
         texts += [file.SerializeToString() for file in described.file]
         for known in known_files(texts):
@@ -194,6 +182,27 @@ def _compiled(schema: SchemaText) -> Any:
     for file in files.file:
         pool.Add(file)
     return pool.FindFileByName(_ROOT)
+
+
+def _put_all(root: Path, schema: SchemaText) -> Any:
+    """Put a schema and its references where protoc looks for them. Returns those that are descriptors."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorSet  # noqa: PLC0415 - an extra
+    from google.protobuf.message import DecodeError  # noqa: PLC0415
+
+    described = FileDescriptorSet()
+    try:
+        for name, each in dict((*schema.named(), (_ROOT, schema))).items():
+            _put(root, described, name, each.text)
+    except DecodeError as error:
+        raise ConfigError("the Protobuf schema is neither text nor a descriptor") from error
+    except UnicodeEncodeError as error:
+        raise ConfigError("the Protobuf schema, or a name of its references, is not in UTF-8") from error
+    except OSError as error:
+        if error.errno not in _FAULTS_OF_NAMES:
+            raise
+        reason = error.strerror
+        raise ConfigError(f"the Protobuf schema refers to names that no files can have: {reason}") from error
+    return described
 
 
 def _put(root: Path, described: Any, name: str, text: str) -> None:
