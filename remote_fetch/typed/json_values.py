@@ -27,6 +27,8 @@ __all__ = ["JsonReader"]
 
 pa_json: Any = pyarrow.json
 _OBJECT = r"(?s)\A[ \t\r\n]*\{.*\}[ \t\r\n]*\z"
+_FEW = 16
+"""For fewer values pyarrow's reader takes longer than Python's. A broken value is found by calls for few values."""
 _Convert = Callable[[Any, str], Any]
 
 
@@ -49,7 +51,7 @@ class JsonReader:
         return self._decode
 
     def _decode(self, payloads: Column) -> Column:
-        if self._quick is not None:
+        if self._quick is not None and len(payloads) >= _FEW:
             found = _by_arrow(payloads, self._quick)
             if found is not None:
                 return found

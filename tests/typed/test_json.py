@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.errors import ConfigError
+from remote_fetch.typed import json_values
 from remote_fetch.typed.json_values import JsonReader
 from remote_fetch.typed.outcome import Undecodable, decode_each
 from remote_fetch.typed.schema_text import SchemaText
@@ -39,6 +41,14 @@ ROWS = st.fixed_dictionaries(
         "more": st.text(max_size=3),
     },
 )
+
+
+@pytest.fixture(autouse=True, scope="module", params=["by Arrow", "by Python"])
+def by_either_reader(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Both read all that is tried here, and read it alike."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_values, "_FEW", 0 if request.param == "by Arrow" else 1000)
+        yield
 
 
 def reader(schema: Any, references: Any = ()) -> JsonReader:
@@ -111,6 +121,17 @@ def test_what_is_not_of_the_schema(value: bytes, reason: str) -> None:
 def test_a_zero_keeps_its_sign_beside_what_arrows_reader_refuses() -> None:
     rows = rows_of(SCHEMA, b'{"price": -0, "id": -0}', b'{"price": -0, "id": 1.0}', b'{"price": 0}')
     assert [(str(row["price"]), str(row["id"])) for row in rows] == [("-0.0", "0"), ("-0.0", "1"), ("0.0", "None")]
+
+
+def test_arrows_reader_is_not_asked_for_each_broken_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call of it takes as long as Python's reader does for many values."""
+    asked: list[int] = []
+    monkeypatch.setattr(json_values, "_FEW", 16)
+    monkeypatch.setattr(json_values, "_by_arrow", lambda payloads, schema: asked.append(len(payloads)))
+    by_schema = reader(SCHEMA)
+    decoded = decode_each(by_schema.decoder(), pa.array([b"no JSON"] * 64), by_schema.arrow_type)
+    assert len(decoded.reasons) == 64
+    assert sorted(asked) == [16, 16, 16, 16, 32, 32, 64]
 
 
 def test_values_that_would_join_into_one_are_told_apart() -> None:
