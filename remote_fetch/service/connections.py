@@ -120,7 +120,7 @@ class TimedProtocol(H11Protocol):
             transport.abort()
             return
         if len(self.connections) > self.max_connections and not self._end_an_idle_one():
-            self.app_state = {**self.app_state, EXCESS: self.max_connections}
+            self.app_state = {**self.app_state, EXCESS: self._most_if_too_many}
         self._since_s = self._idle_since_s = self.loop.time()
         self._timer = self.loop.call_later(self._look_s, self._look)
 
@@ -173,6 +173,10 @@ class TimedProtocol(H11Protocol):
         if idle is not None:
             idle.shutdown()
         return idle is not None
+
+    def _most_if_too_many(self) -> int | None:
+        """The most connections of the service, if more are open now."""
+        return self.max_connections if len(self.connections) > self.max_connections else None
 
     def _is_idle(self) -> bool:
         """Whether a new request may begin, and no byte of it has come, also none that the kernel still has."""

@@ -36,7 +36,10 @@ __all__ = ["ACCESS_LOG", "EXCESS", "Gate", "take_note"]
 
 ACCESS_LOG = "remote_fetch.service.access"
 EXCESS = "excess"
-"""The name in a request's state for the most connections of the service, if its connection came when they were open."""
+"""The name in a request's state of a function, if the request's connection came when the most connections were open.
+
+The function returns their number while too many are open, else None.
+"""
 _LOG = logging.getLogger("remote_fetch.service")
 _ACCESS = logging.getLogger(ACCESS_LOG)
 _SHOWN_CHARS = 300
@@ -83,7 +86,7 @@ class Gate:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_open = scope["path"] in _OPEN
-        most = scope["state"].get(EXCESS)
+        most = scope["state"].get(EXCESS, lambda: None)()
         if most is not None and not is_open:
             refusal = overloaded(f"{most} connections are open, the most of this service")
             raise replace(refusal, headers={"Connection": "close"})

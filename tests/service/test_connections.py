@@ -395,6 +395,25 @@ def test_a_connection_too_many_while_none_is_idle(monkeypatch: pytest.MonkeyPatc
             assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
 
 
+def test_a_connection_too_many_is_one_of_all_when_others_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asked for the health first, so that it is still open."""
+    lost = threading.Event()
+
+    class Noting(TimedProtocol):
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            lost.set()
+
+    monkeypatch.setattr("remote_fetch.service.connections.TimedProtocol", Noting)
+    with serving(max_connections=1) as address, socket.create_connection(address) as busy:
+        busy.sendall(request("/healthz")[:-4])
+        with closing(http.client.HTTPConnection(*address, timeout=WAIT_S)) as more:
+            assert status_of(more, "/healthz") == 200
+            busy.close()
+            assert lost.wait(WAIT_S)
+            assert status_of(more, SEGMENTS) == 200
+
+
 def test_no_file_is_left_for_a_connection(caplog: pytest.LogCaptureFixture) -> None:
     """asyncio reports it for each connection of the backlog, each second."""
     loop = TimedLoop(1.0)
