@@ -32,7 +32,6 @@ from remote_fetch.errors import RemoteFetchError, StorageDenied
 from remote_fetch.fetch.broker_file import complete
 from remote_fetch.hosts import shown_url
 from remote_fetch.locate.cluster import Cluster
-from remote_fetch.locate.unreadable import denied
 from remote_fetch.model import IsolationLevel, RemoteLogSegmentMetadata
 from remote_fetch.observe import Event, Notice
 from remote_fetch.session.brokers import make_cluster
@@ -221,7 +220,7 @@ class Doctor:
             hint = f"list the bucket instead: {_LOCATOR}={_LISTING}"
             if config.settings.locator == _SERVICE:
                 hint = _ASK_THE_SERVICE
-            elif denied(topic).message in text:
+            elif session.locating.is_denied:
                 hint = f"{grant(config.for_locator(), topic, 'Describe', 'Read')}; or {hint}"
             return Check("metadata", State.FAILED, text, hint), None
         return check, segment

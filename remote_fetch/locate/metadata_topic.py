@@ -25,7 +25,7 @@ from remote_fetch.locate.metadata_replay import MetadataTopic
 from remote_fetch.locate.replay_cache import Remark
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.topics import sorted_partitions
-from remote_fetch.locate.unreadable import Unreadable, unlocatable
+from remote_fetch.locate.unreadable import Denied, Unreadable, unlocatable
 from remote_fetch.model import TopicIdPartition, Uuid
 
 __all__ = ["MetadataTopicLocator"]
@@ -41,6 +41,7 @@ class MetadataTopicLocator(ExactEnds):
 
     `topic` None: no storage is configured, and no segment is located. `say` is called, once, with the reason why the
     metadata topic cannot be read. `recovered` is called when it can be read again, `remark` with reports of the cache.
+    `is_denied`: at the last reading this principal might not read the metadata topic.
     `is_elsewhere`: the metadata topic has brokers of its own. If these seem to be the wrong ones, `remark` is called.
     """
 
@@ -67,6 +68,7 @@ class MetadataTopicLocator(ExactEnds):
         self._rest_until_s = float("-inf")
         self._is_unreadable = False
         self._is_failing = False
+        self.is_denied = False
 
     @property
     def answered_s(self) -> float:
@@ -114,7 +116,7 @@ class MetadataTopicLocator(ExactEnds):
         else:
             if self._is_failing:
                 self._recovered()
-            self._is_failing = self._is_unreadable = False
+            self._is_failing = self._is_unreadable = self.is_denied = False
         self.pass_on_remarks()
 
     @property
@@ -126,7 +128,7 @@ class MetadataTopicLocator(ExactEnds):
         was_unreadable, self._is_unreadable = self._is_unreadable, isinstance(reason, Unreadable)
         if not self._is_failing or (self._is_unreadable and not was_unreadable):
             self._say(str(reason))
-        self._is_failing = True
+        self._is_failing, self.is_denied = True, isinstance(reason, Denied)
         if self._is_unreadable:
             self._rest_until_s = self._clock() + _REST_S
 

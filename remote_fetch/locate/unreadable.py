@@ -7,16 +7,20 @@ from confluent_kafka import KafkaError, KafkaException
 from remote_fetch.broker_errors import is_refusal
 from remote_fetch.errors import BrokerUnavailable, Unlocatable
 
-__all__ = ["Unreadable", "denied", "unlocatable"]
+__all__ = ["Denied", "Unreadable", "denied", "unlocatable"]
 
 
 class Unreadable(Unlocatable):
     """The topic does not exist or may not be read. That lasts until an administrator changes it."""
 
 
-def denied(name: str) -> Unlocatable:
+class Denied(Unreadable):
+    """This principal may not read the topic."""
+
+
+def denied(name: str) -> Denied:
     """The error of a topic that this principal may not read."""
-    return Unreadable(
+    return Denied(
         f"this principal may not read {name}",
         hint=f"Grant READ on the topic {name}, or read through the broker",
     )

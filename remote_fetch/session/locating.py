@@ -151,6 +151,11 @@ class Locating:
             raise Unlocatable(f"the segments cannot be located: {self._why}")
 
     @property
+    def is_denied(self) -> bool:
+        """Whether segments cannot be located because this principal may not read the metadata topic."""
+        return self._metadata_locator is not None and self._metadata_locator.is_denied
+
+    @property
     def answered_s(self) -> float:
         """Time of the last answer of the metadata cluster or the service (`time.monotonic`); 0 if none has answered."""
         asked = (self._metadata_locator, self._service)

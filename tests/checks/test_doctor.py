@@ -25,7 +25,7 @@ from remote_fetch.config import Config
 from remote_fetch.errors import ErrorKind, Unlocatable
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.locate.cluster import Cluster
-from remote_fetch.locate.unreadable import denied
+from remote_fetch.locate.unreadable import Denied, denied
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.session.brokers import make_cluster
@@ -207,7 +207,11 @@ def test_the_metadata_topic_of_another_cluster(error: Unlocatable, hint: str) ->
     main = {"bootstrap.servers": "main:9092", "sasl.username": "reader"}
     own = {"remote.locator.bootstrap.servers": "other:9092", "remote.locator.sasl.username": "alice"}
     doctor = Doctor({**main, **own}, None, sample_bytes=1, dice=random.Random(0))
-    session = SimpleNamespace(locator=SimpleNamespace(partitions=refused), unlocated=ErrorKind.UNLOCATABLE)
+    session = SimpleNamespace(
+        locator=SimpleNamespace(partitions=refused),
+        locating=SimpleNamespace(is_denied=isinstance(error, Denied)),
+        unlocated=ErrorKind.UNLOCATABLE,
+    )
     check, _ = doctor._metadata(cast("Session", session))
     assert check.state is State.FAILED
     assert check.hint is not None

@@ -384,11 +384,12 @@ def test_an_unreadable_topic_is_asked_for_again_after_a_minute(code: int) -> Non
     reader.clock.now_s += 2
     assert reader.locator.refresh(PARTITIONS[0]).segments == ()
     assert (len(reader.said), reader.recoveries) == (1, 0), "it is no news"
+    assert reader.locator.is_denied is (code == KafkaError.TOPIC_AUTHORIZATION_FAILED)
     topics.refusal = None
     assert reader.locator.refresh(PARTITIONS[0]).segments == ()
     reader.clock.now_s += 61
     assert reader.locator.refresh(PARTITIONS[0]).end_offset == 10
-    assert (len(reader.said), reader.recoveries) == (1, 1)
+    assert (len(reader.said), reader.recoveries, reader.locator.is_denied) == (1, 1, False)
 
 
 def test_a_failure_that_turns_out_to_last_is_reported() -> None:
