@@ -36,6 +36,9 @@ _KEEPING: Mapping[str, str] = MappingProxyType(
     {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 )
 """Settings of a topic that keeps all its records."""
+_ANY_TIME: Mapping[str, str] = MappingProxyType({"message.timestamp.after.max.ms": str(2**63 - 1)})
+"""The setting of a topic that takes all timestamps. Brokers from 4.0 on refuse those more than an hour ahead. Brokers
+before 3.6 do not know it."""
 _DEFAULTS: Mapping[str, Any] = {
     "log_level": 3,  # else librdkafka says at each start that it calls the gapless guarantee experimental
     "linger.ms": 20,
@@ -125,8 +128,17 @@ class Target:
 
     def _create(self, partitions: int, config: Mapping[str, str], replication: int) -> None:
         admin = AdminClient(consumer_properties_of(self.properties))
-        new = NewTopic(self.topic, partitions, replication, config={**_KEEPING, **config})
-        admin.create_topics([new], request_timeout=_TIMEOUT_S)[self.topic].result()
+
+        def create(defaults: Mapping[str, str]) -> None:
+            new = NewTopic(self.topic, partitions, replication, config={**defaults, **config})
+            admin.create_topics([new], request_timeout=_TIMEOUT_S)[self.topic].result()
+
+        try:
+            create({**_KEEPING, **_ANY_TIME})
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.INVALID_CONFIG:
+                raise
+            create(_KEEPING)
 
     def _id_after_creation(self) -> str:
         """Brokers know a new topic a moment after the controller has made it."""
@@ -197,7 +209,9 @@ class Target:
         return self._producer
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None and self._failure is None:
+        """Keep the first error, but for those of records that were in a batch with a wrong one."""
+        failure = self._failure
+        if error is not None and (failure is None or failure.code() == KafkaError._INVALID_DIFFERENT_RECORD):
             self._failure = error
 
     def _check(self) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from contextlib import closing
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from remote_fetch.errors import BrokerUnavailable, UnknownTopic
 from remote_fetch.restore import target
@@ -40,6 +42,47 @@ def test_a_topic_that_is_not_made_in_time(monkeypatch: pytest.MonkeyPatch) -> No
             new.open(1, {}, -1)
         new.close()
     assert caught.value.args[0].code() == KafkaError._TIMED_OUT
+
+
+@pytest.mark.parametrize("knows_setting", [True, False])
+def test_a_topic_takes_any_timestamp_if_the_brokers_have_a_bound(
+    monkeypatch: pytest.MonkeyPatch, knows_setting: bool
+) -> None:
+    """Brokers before 3.6 refuse the setting. A setting of the user that they refuse is an error."""
+    made: list[dict[str, str]] = []
+
+    class Admin:
+        def __init__(self, properties: dict[str, object]) -> None:
+            pass
+
+        def create_topics(self, topics: list[NewTopic], request_timeout: float) -> dict[str, Future[None]]:
+            future: Future[None] = Future()
+            config = dict(topics[0].config or {})
+            if "wrong" in config or ("message.timestamp.after.max.ms" in config and not knows_setting):
+                future.set_exception(KafkaException(KafkaError(KafkaError.INVALID_CONFIG)))
+            else:
+                made.append(config)
+                future.set_result(None)
+            return {topics[0].topic: future}
+
+    monkeypatch.setattr(target, "AdminClient", Admin)
+    with closing(Target({"bootstrap.servers": "127.0.0.1:1"}, "new")) as new:
+        new._create(1, {"retention.ms": "5"}, -1)
+        with pytest.raises(KafkaException):
+            new._create(1, {"wrong": "5"}, -1)
+    keeping = {"cleanup.policy": "delete", "retention.ms": "5", "retention.bytes": "-1"}
+    assert made == [keeping | ({"message.timestamp.after.max.ms": str(2**63 - 1)} if knows_setting else {})]
+
+
+def test_the_error_is_that_of_the_wrong_record() -> None:
+    """The others of its batch are refused with it, and come first if they lie before it."""
+    codes = (KafkaError._INVALID_DIFFERENT_RECORD, KafkaError.INVALID_TIMESTAMP, KafkaError._INVALID_DIFFERENT_RECORD)
+    with closing(Target({"bootstrap.servers": "127.0.0.1:1"}, "new")) as new:
+        for code in (*codes, KafkaError._PURGE_QUEUE):
+            new._delivered(KafkaError(code), None)  # type: ignore[arg-type]
+        with pytest.raises(KafkaException) as caught:
+            new._check()
+    assert caught.value.args[0].code() == KafkaError.INVALID_TIMESTAMP
 
 
 def test_requests_under_way_are_not_dropped_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

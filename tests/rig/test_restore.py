@@ -7,6 +7,7 @@ import json
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -198,6 +199,26 @@ def test_a_record_that_the_target_refuses(
     assert main([*arguments, "-J"]) == 0
     assert json.loads(capsys.readouterr().out)["different"] == {}
     assert len(broker_records(rig_39, topic, 0, "read_committed")) == 320
+
+
+def test_timestamps_of_the_future(
+    rig_43: Rig, rig_39: Rig, new_topic: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Producers that mistake the unit write such. Kafka 4 refuses them, unless the topic takes any timestamp."""
+    topic = new_topic("future")
+    topics.create_topic(rig_39, topic)
+    now_ms = int(time.time() * 1000)
+    producer = Producer({"bootstrap.servers": rig_39.bootstrap})
+    for at in range(30):
+        producer.produce(topic, f"{at}", partition=0, timestamp=now_ms * 1000 if at == 20 else now_ms)
+    producer.flush()
+    first = [*arguments_of(rig_39, rig_43, topic, tmp_path / "journal"), "-b", rig_39.bootstrap]
+    assert main([*first, "--topic-config", "message.timestamp.after.max.ms=3600000"]) == 1
+    assert "Broker: Invalid timestamp" in capsys.readouterr().err
+    second = [*arguments_of(rig_39, rig_43, topic, tmp_path / "again"), "-b", rig_39.bootstrap]
+    assert main([*second, "--to-topic", new_topic("future-new"), "-J"]) == 0
+    outcome = json.loads(capsys.readouterr().out)
+    assert (outcome["records"], outcome["different"]) == (30, {})
 
 
 def test_a_replay_that_the_target_ends_early(
