@@ -57,6 +57,8 @@ _RANGES = {
 """The least and the greatest value that librdkafka (2.16) takes. The Java client takes others too, such as
 `Integer.MAX_VALUE` for "no limit". The least of `fetch.max.bytes` is the default of `message.max.bytes`. None of these
 values changes which records are read, so the nearest one serves."""
+_LONG_DIGITS = 20
+"""A number with so many digits is above all limits."""
 _ORDERED = (
     ("session.timeout.ms", 45_000, "max.poll.interval.ms", 300_000),
     ("reconnect.backoff.ms", 100, "reconnect.backoff.max.ms", 10_000),
@@ -198,7 +200,8 @@ def _value(name: str, value: str) -> str:
     text = value.strip()
     if name in _RANGES and text.isdecimal():
         least, greatest = _RANGES[name]
-        return str(min(max(int(text), least), greatest))
+        number = int(text) if len(text) < _LONG_DIGITS else greatest  # int() fails on thousands of digits
+        return str(min(max(number, least), greatest))
     return _VALUES.get((name, text), value)
 
 
