@@ -27,6 +27,8 @@ from remote_fetch.typed.schema_text import SchemaRef
 __all__ = ["Group", "groups_of"]
 
 _ID_BYTES, _GUID_BYTES = 5, 17
+_GLUE, _GLUE_BYTES = 3, 18
+"""The version of AWS Glue's framing. Behind it follow 5 for compression or 0 for none, and a UUID."""
 _MOST_PATH = 64
 """The deepest path to a message that is believed."""
 _REST = 2**31 - 1
@@ -135,6 +137,8 @@ def _parse(data: bytes, has_path: bool) -> tuple[SchemaRef | str, int]:
         ref, length = SchemaRef(guid=str(uuid.UUID(bytes=data[1:_GUID_BYTES]))), _GUID_BYTES
     elif data[0] in (0, 1):
         return "too short for the framing of a schema id", 0
+    elif data[0] == _GLUE and data[1:2] in (b"\0", b"\5") and len(data) >= _GLUE_BYTES:
+        return "the framing is that of AWS Glue's schema registry, which is not read", 0
     else:
         return f"the first byte is {data[0]}, so no schema id stands in front (it would be 0 or 1)", 0
     if not has_path:

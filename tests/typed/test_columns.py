@@ -123,6 +123,26 @@ def test_the_last_header_counts(registry: RegistryDouble) -> None:
     assert made.column("value").to_pylist() == [{"a": 7}] * 2
 
 
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"\3\0" + bytes(16) + b"\2", "the framing is that of AWS Glue's schema registry"),
+        (b"\3\5" + bytes(16), "the framing is that of AWS Glue's schema registry"),
+        (b"\3\5" + bytes(15), "the first byte is 3"),
+        (b"\3\1" + bytes(16), "the first byte is 3"),
+        (b'{"a": 1}', "the first byte is 123"),
+        (b"\0\0\0\0", "too short for the framing"),
+        (b"\1" + bytes(15), "too short for the framing"),
+        (b"", "empty, without the framing"),
+    ],
+)
+def test_a_framing_that_is_none_says_why(registry: RegistryDouble, value: bytes, reason: str) -> None:
+    registry.register("t-value", V1)
+    typed = typed_of(config_of(registry))
+    with pytest.raises(UndecodableValue, match=reason):
+        typed.apply(batch_of(typed, [value]))
+
+
 def test_a_schema_whose_subject_was_deleted_is_read_with_its_references(registry: RegistryDouble) -> None:
     """As Confluent's deserializers do: the records are still there."""
     registry.register("inner", {"type": "record", "name": "In", "fields": [{"name": "x", "type": "int"}]})
