@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -116,9 +117,16 @@ class Registry:
         return self._keep(self._version_of(subject, int(version)), subject)
 
     def learn(self, subject: str, most: int) -> list[SchemaText]:
-        """The newest `most` versions of a subject, newest first, so that others need not ask. Raises as `version`."""
+        """The newest `most` versions of a subject, newest first, so that others need not ask. Raises as `version`.
+
+        A version with references that cannot be had is left out: it harms the values alone that it wrote.
+        """
         versions = self._ask(lambda client: _numbers(client.get_versions(subject)), subject, "all")
-        return [self.version(subject, str(number)) for number in sorted(versions, reverse=True)[:most]]
+        learned = []
+        for number in sorted(versions, reverse=True)[:most]:
+            with suppress(UnknownSchema, ConfigError):
+                learned.append(self.version(subject, str(number)))
+        return learned
 
     def close(self) -> None:
         """Close the connections. The next question opens one again."""

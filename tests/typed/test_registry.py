@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from remote_fetch.errors import ConfigError, RegistryUnavailable
+from remote_fetch.errors import ConfigError, RegistryUnavailable, UnknownSchema
 from remote_fetch.typed.outcome import Undecodable
 from remote_fetch.typed.registry import Registry
 from remote_fetch.typed.schema_text import SchemaRef
@@ -100,6 +100,16 @@ def test_references_are_counted_for_each_schema(double: RegistryDouble, monkeypa
         double.register(f"c{number}", INT["schema"], references=[("c", f"c{number - 1}", 1)] if number else ())
     with pytest.raises(ConfigError, match="references without end"):
         registry_of(double).version("c5", "1")
+
+
+def test_a_version_whose_references_cannot_be_had_is_not_learned(double: RegistryDouble) -> None:
+    """Its values alone do not decode, whether or not a driver asks for all versions."""
+    double.register("loop", INT["schema"], references=[("loop", "loop", 1)])
+    for references in ((), [("gone", "gone", 1)], [("loop", "loop", 1)], ()):
+        double.register("a", INT["schema"], references=references)
+    assert len(registry_of(double).learn("a", 9)) == 2
+    with pytest.raises(UnknownSchema):
+        registry_of(double).learn("no", 9)
 
 
 def test_references_without_end_harm_the_values_of_their_schema(double: RegistryDouble) -> None:
