@@ -3,7 +3,7 @@
 Rules of the file:
 
 - Bytes are used only if the answer names the requested range (206 with its Content-Range).
-- The whole of an empty object (200 without a byte) is its range from 0. nginx and Go's servers answer so.
+- The whole of an empty object (200 without a byte) is its range from 0. Go's servers answer so.
 - A body that breaks off is not used.
 - A store behind the server may say by a code what it refuses: S3 and Google in XML, Azure in a header.
 """

@@ -150,7 +150,7 @@ def test_a_refused_range_is_the_end_only_if_the_object_has_no_byte_there(server:
 
 
 def test_an_empty_object_may_come_whole(server: RangeServer) -> None:
-    """nginx and Go's net/http answer a range of an empty file so. A broker leaves an offset index empty."""
+    """Go's net/http answers a range of an empty file so. A broker leaves an offset index empty."""
     store = HttpFetcher().open_store({"remote.storage.url": server.url})
     server.files |= {"empty": b"", "full": b"abc"}
     server.plan = lambda asked: Fault(FaultKind.WHOLE)
