@@ -94,6 +94,7 @@ class LogGuard:
         self._is_away = False
         self._asked_at: dict[TopicIdPartition, float] = {}
         self._heard: dict[TopicIdPartition, _Heard] = {}
+        self._told_gone: dict[TopicIdPartition, int] = {}
 
     def authorise(self, partition: TopicIdPartition) -> None:
         """Check that this principal may READ the topic, and that the name still belongs to the same topic.
@@ -191,7 +192,9 @@ class LogGuard:
                 offset=next_offset,
                 hint="They were deleted while they were being read; auto.offset.reset=earliest goes on after them",
             )
-        self._observer(Notice(f"{partition.topic_partition}: {gone}; going on from there", is_warning=True))
+        if log_start > self._told_gone.get(partition, 0):  # each later range of the plan that lies before it comes here
+            self._told_gone[partition] = log_start
+            self._observer(Notice(f"{partition.topic_partition}: {gone}; going on from there", is_warning=True))
         return log_start
 
     def cut_short(self, partition: TopicIdPartition, first_offset: int, last_offset: int, log_end: int) -> None:

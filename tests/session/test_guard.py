@@ -111,8 +111,13 @@ def test_a_log_start_that_has_passed() -> None:
     cluster, heard = Asked(log_start=9), list[Event]()
     with pytest.raises(OffsetOutOfRange, match="offsets 5 to 8 are gone: the log starts at 9 now"):
         guard_of(cluster, heard).check(PARTITION, LEVEL, 5)
-    assert guard_of(cluster, heard, skips=True).check(PARTITION, LEVEL, 5) == 9
-    assert len(heard) == 1
+    guard = guard_of(cluster, heard, skips=True)
+    assert guard.check(PARTITION, LEVEL, 5) == 9
+    assert guard.pass_over(PARTITION, 7, 9) == 9
+    assert len(heard) == 1, "a later range of the plan lies before the same log start"
+    cluster.log_start = 12
+    assert guard.pass_over(PARTITION, 9, 12) == 12
+    assert ["offsets 9 to 11 are gone" in str(event) for event in heard] == [False, True]
 
 
 @pytest.mark.parametrize("skips", [True, False])
