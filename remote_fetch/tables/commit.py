@@ -23,6 +23,7 @@ from uuid import uuid4
 from remote_fetch.deadline import Deadline
 from remote_fetch.errors import ConfigError, RemoteFetchError, StorageDenied, StorageTimeout
 from remote_fetch.session.filesystems import is_object_store, protocols_of
+from remote_fetch.session.parallel import all_at_once
 from remote_fetch.store_errors import answered_status
 
 __all__ = [
@@ -129,8 +130,7 @@ class ObjectStoreCommit:
 
     def publish(self, placements: Sequence[Placement], manifest: bytes, *, staging: str, target: str) -> None:
         """As `CommitStrategy.publish`. All copies are begun before the first one is waited for."""
-        for placement in placements:
-            self._place(placement, posixpath.join(target, placement.path))
+        all_at_once(lambda placement: self._place(placement, posixpath.join(target, placement.path)), placements)
         for placement in placements:
             self._wait_for(placement, posixpath.join(target, placement.path), staging)
         self.put(posixpath.join(target, MANIFEST), manifest)

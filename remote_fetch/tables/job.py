@@ -138,10 +138,8 @@ def _kept_records(staging: Staging) -> dict[int, TaskRecord]:
 
     A record whose files are not there any more does not count: housekeeping of a table may have removed them.
     """
-    kept = {}
-    for number, record in staging.records().items():
-        if staging.is_whole(record):
-            kept[number] = record
-        else:
-            staging.forget(record)
+    records = staging.records()
+    kept = {record.task: record for record in staging.whole(list(records.values()))}
+    for number in records.keys() - kept.keys():
+        staging.forget(records[number])
     return kept

@@ -11,17 +11,21 @@ from __future__ import annotations
 
 import errno
 import posixpath
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from remote_fetch.errors import CorruptSegment
+from remote_fetch.session.filesystems import is_object_store
+from remote_fetch.session.parallel import all_at_once
 from remote_fetch.tables.commit import CommitStrategy, choose_commit, size_bytes_of
 from remote_fetch.tables.job_records import TaskRecord
 from remote_fetch.tables.target_filesystem import of_target
 
 __all__ = ["Staging"]
 
+S = TypeVar("S")
+T = TypeVar("T")
 
 _PLAN = "plan.json"
 
@@ -67,8 +71,12 @@ class Staging:
 
     def records(self) -> dict[int, TaskRecord]:
         """The records of all finished tasks, by number."""
-        found = [self._loaded(name, self._fs.cat_file(name)) for name in self._record_names()]
+        found = self._of_each(lambda name: self._loaded(name, self._fs.cat_file(name)), self._record_names())
         return {record.task: record for record in found}
+
+    def _of_each(self, ask: Callable[[S], T], items: Sequence[S]) -> tuple[T, ...]:
+        """Ask for each item, of object stores for several at once: FTP, for one, has a single connection."""
+        return all_at_once(ask, items) if is_object_store(self._fs) else tuple(map(ask, items))
 
     def finished(self) -> frozenset[int]:
         """The numbers of all finished tasks. Reads no record."""
@@ -97,6 +105,11 @@ class Staging:
     def finish(self, record: TaskRecord) -> None:
         """Count a task as finished. If two attempts at it finish, the record of either may stay."""
         self._put(self._record_path(record.task), record.dump())
+
+    def whole(self, records: Sequence[TaskRecord]) -> tuple[TaskRecord, ...]:
+        """The records whose files are there, with their sizes."""
+        found = self._of_each(self.is_whole, records)
+        return tuple(record for record, is_whole in zip(records, found, strict=True) if is_whole)
 
     def is_whole(self, record: TaskRecord) -> bool:
         """Whether the files of a record are there, with their sizes."""

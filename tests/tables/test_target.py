@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from threading import Barrier, current_thread
 from typing import Any
 from unittest.mock import Mock
 from uuid import uuid4
@@ -296,6 +297,40 @@ def test_a_filesystem_that_cannot_remove_one_file(flat: Target, monkeypatch: pyt
             assert set(target.records()) == {1}
             target.clean_up()
             assert not target._fs.exists(target.staging)
+
+
+def meeting(method: Callable[..., Any]) -> Callable[..., Any]:
+    """As `method`, but a call waits for a second one. Without that, BrokenBarrierError."""
+    barrier = Barrier(2)
+
+    def run(*arguments: Any) -> Any:
+        barrier.wait(20)
+        return method(*arguments)
+
+    return run
+
+
+def test_a_store_is_asked_for_several_files_at_once(flat: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job may have thousands of tasks."""
+    monkeypatch.setattr("remote_fetch.tables.staging.is_object_store", lambda filesystem: True)
+    committed = staged(flat)
+    for name, ask in ("cat_file", flat.records), ("info", lambda: flat.whole(committed.records)):
+        with monkeypatch.context() as patched:
+            patched.setattr(flat._fs, name, meeting(getattr(flat._fs, name)))
+            assert len(ask()) == 2
+    flat.decide(committed)
+    with monkeypatch.context() as patched:
+        patched.setattr(flat._fs, "cp_file", meeting(flat._fs.cp_file))
+        flat.complete(committed)
+    assert seen(flat) == {"part-0.parquet": b"0a", "part-1.parquet": b"1c"}
+
+
+def test_another_filesystem_is_asked_for_one_file_after_another(new_url: Callable[[], str]) -> None:
+    """A connection of FTP cannot do more."""
+    target = Target(new_url(), "job")
+    staged(target)
+    threads = {current_thread(), *target._of_each(lambda _: current_thread(), [1, 2, 3])}
+    assert threads == {current_thread()}
 
 
 def test_an_empty_directory_may_be_the_target(tmp_path: Path) -> None:
