@@ -182,8 +182,9 @@ class Partitions:
             if start is not None and start.is_end:
                 partition.note_log(LogBounds(None, start.offset))
             elif start is not None and start.offset >= 0:
-                self._floors[partition.key] = start.offset
                 partition.position.keep_above(start.offset)
+                if partition.position.withholds(start.offset):
+                    self._floors[partition.key] = start.offset
             if offset != STORED:
                 self._transitions.begin_at(partition, offset)
             else:
@@ -304,11 +305,14 @@ class Partitions:
             self._librdkafka.store_offsets(offsets=withheld)
 
     def forget_committed(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget the offsets that the group had committed: librdkafka knows those that it commits itself."""
+        """Forget the offsets that the group had committed: librdkafka knows those that it commits itself.
+
+        An answer of the group that is taken after this is older.
+        """
         for partition in partitions:
             self._floors.pop((partition.topic, partition.partition), None)
             for assigned in self.tracked([partition]):
-                assigned.position.keep_above(INVALID)
+                assigned.position.keep_all()
 
     def prepare_to_leave(self, partitions: Iterable[TopicPartition] | None) -> None:
         """Prepare for the end of assignments. librdkafka then commits what is stored, also before the committed offset.

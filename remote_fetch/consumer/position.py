@@ -49,6 +49,7 @@ class Position:
         self._consume_start: int | None = None
         self._holds_over_reset = False
         self._stored = self._floor = INVALID
+        self._keeps_all = False
         self._before_reset = storable(topic, number, INVALID, None)
         self._kept: TopicPartition | None = None
         self._is_lost = False
@@ -157,10 +158,15 @@ class Position:
     # -------------------------------------------------------------------------------------------- stored for commits
 
     def keep_above(self, floor: int) -> None:
-        """Store only offsets after `floor`, which the group has committed. INVALID: store each offset."""
+        """Store only offsets after `floor`, which the group has committed. It changes nothing after `keep_all`."""
+        if not self._keeps_all:
+            self._floor = floor
+
+    def keep_all(self) -> None:
+        """Store each offset from now on."""
         if self._stored <= self._floor:
             self._stored = INVALID
-        self._floor = floor
+        self._floor, self._keeps_all = INVALID, True
 
     def withholds(self, offset: int) -> bool:
         """Whether an offset is not to be stored, because the group has committed it or a later one."""

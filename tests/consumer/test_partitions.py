@@ -156,6 +156,19 @@ def test_offsets_of_the_application_up_to_the_committed_one_are_not_stored() -> 
     assert bench.librdkafka.stored == {0: 60}
 
 
+def test_an_answer_of_before_a_commit_of_the_application_withholds_nothing() -> None:
+    bench = Bench()
+    bench.assign({0: STORED})
+    bench.group.answer(60)
+    bench.partitions.forget_committed([TopicPartition("t", 0, 10)])
+    bench.run_due_work()
+    bench.partition(0).position.deliver(live(0, 19))
+    bench.partitions.store_positions()
+    assert bench.librdkafka.stored == {0: 20}
+    bench.assign({0: 5})
+    assert not bench.partition(0).position.withholds(60)
+
+
 def test_an_end_of_the_log_is_no_committed_offset() -> None:
     bench = Bench(ResetPolicy.LATEST)
     bench.assign({0: STORED})

@@ -44,7 +44,7 @@ def test_no_offset_up_to_the_committed_one_is_stored() -> None:
     position.mark_stored()
     position.forget_stored()
     assert position.lost is None
-    position.keep_above(INVALID)
+    position.keep_all()
     assert (position.is_stored, position.to_store().offset) == (False, 10)
     lost = position.lost
     assert lost is not None
@@ -56,10 +56,12 @@ def test_an_offset_of_the_application_up_to_the_committed_one_is_stored_later() 
     position.keep_above(60)
     position.note_stored(storable("t", 0, 33, None))
     assert position.lost is None
-    position.keep_above(INVALID)
+    position.keep_all()
     lost = position.lost
     assert lost is not None
     assert lost.offset == 33
+    position.keep_above(60)
+    assert not position.withholds(33)
 
 
 @pytest.mark.parametrize("is_taken", [True, False], ids=["from the store", "from librdkafka"])
