@@ -17,6 +17,7 @@ from remote_fetch.cli.ls import print_table
 from remote_fetch.cli.options import Once, about, add_common_options, add_json_option, config_from, partitions_from
 from remote_fetch.cli.report import Warnings
 from remote_fetch.errors import UnknownTopic
+from remote_fetch.prepare.arguments import choose_partitions, parse_numbers
 from remote_fetch.prepare.log_layout import LogLayout, log_layouts
 from remote_fetch.session.session import Session
 
@@ -49,14 +50,12 @@ def add_parser(commands: Any, summary: str) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    warnings, wanted = Warnings(), partitions_from(arguments)
+    warnings, wanted = Warnings(), parse_numbers(partitions_from(arguments))
     with Session.open(config_from(arguments), warnings) as session:
         found = session.locator.partitions(arguments.topic, wanted)
-        chosen = sorted(one for one in found if wanted is None or one.partition in wanted)
-        missing = sorted(set(wanted or ()) - {one.partition for one in chosen})
-        if missing or not chosen:
-            what = f"no partition {', '.join(map(str, missing))}" if missing else "no partitions"
-            raise UnknownTopic(what, topic=arguments.topic)
+        chosen = sorted(choose_partitions(found, arguments.topic, wanted))
+        if not chosen:
+            raise UnknownTopic("no partitions", topic=arguments.topic)
         layouts = log_layouts(session, chosen)
     if arguments.json:
         for layout in layouts:
