@@ -28,10 +28,10 @@ from fetchers._ranges import ContentRange, has_byte_at, range_of
 from fetchers._retries import asked_again
 from fetchers._store import OF_PARTING, FsspecStore
 from remote_fetch.errors import ConfigError, RemoteFetchError, SegmentNotFound, StorageUnavailable
+from remote_fetch.failures.store_errors import failure_of
 from remote_fetch.fetch.spi import ObjectInfo, ObjectStore
 from remote_fetch.hosts import shown_url
 from remote_fetch.model import Buffer
-from remote_fetch.store_errors import failure_of
 
 __all__ = ["BODY_BYTES", "CloudFetcher", "CloudStore", "Page", "RefusedError", "check_end", "receive", "size_of_range"]
 

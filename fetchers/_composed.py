@@ -24,6 +24,7 @@ from fetchers._signing import MAX_EXPIRY_S, SigningStore, cannot_sign, names_to_
 from fetchers._store import FsspecStore
 from fetchers._survey import surveyed
 from remote_fetch.errors import ConfigError, MissingExtra, RemoteFetchError
+from remote_fetch.failures.store_errors import failure_of
 from remote_fetch.fetch.inventory import ExpectedObject, InventoryLayout
 from remote_fetch.fetch.plugins import LAYOUTS_GROUP, own_entry_point
 from remote_fetch.fetch.spi import (
@@ -46,7 +47,6 @@ from remote_fetch.model import (
     Survey,
     TopicIdPartition,
 )
-from remote_fetch.store_errors import failure_of
 
 __all__ = ["ComposedFetcher", "load_layout"]
 

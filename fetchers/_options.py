@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from remote_fetch.config import KEYS
+from remote_fetch.config.settings import typed_option
 from remote_fetch.errors import ConfigError
 from remote_fetch.hosts import is_http_url
-from remote_fetch.settings import typed_option
 
 __all__ = ["OPTIONS", "Timeouts", "check_endpoint", "check_objects", "options_of", "timeouts_of", "with_defaults"]
 

@@ -18,9 +18,9 @@ from fsspec.asyn import sync
 
 from fetchers._identity import Identities
 from remote_fetch.errors import CorruptSegment, SegmentNotFound, StorageUnavailable
+from remote_fetch.failures.store_errors import failure_of, is_past_the_end
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
-from remote_fetch.store_errors import failure_of, is_past_the_end
 
 __all__ = ["OF_PARTING", "FsspecStore", "below_root"]
 

@@ -212,7 +212,7 @@ class AzureFetcher(CloudFetcher):
 
 def _client_of(filesystem: Any, timeouts: Timeouts) -> Any:
     """A client for the account and the credentials that adlfs has found."""
-    from remote_fetch.azure_http import client_of  # noqa: PLC0415 - the extra brings what it loads
+    from remote_fetch.redirects.azure import client_of  # noqa: PLC0415 - the extra brings what it loads
 
     return client_of(
         filesystem,

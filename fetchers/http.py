@@ -30,10 +30,10 @@ from remote_fetch.errors import (
     StorageUnavailable,
     Unlocatable,
 )
+from remote_fetch.failures.store_errors import failure_of
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.hosts import is_http_url
 from remote_fetch.model import Buffer
-from remote_fetch.store_errors import failure_of
 from remote_fetch.timed_http import SMALLEST_S, CurrentDeadline, timed
 
 if TYPE_CHECKING:

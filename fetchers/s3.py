@@ -23,9 +23,9 @@ from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, check_en
 from fetchers._options import OPTIONS, Timeouts, check_endpoint, check_objects, with_defaults
 from fetchers._ranges import range_of
 from remote_fetch.errors import ConfigError, StorageDenied, StorageUnavailable
+from remote_fetch.failures.store_errors import is_past_the_end
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
-from remote_fetch.store_errors import is_past_the_end
 
 __all__ = ["S3Fetcher", "page_of"]
 
@@ -207,7 +207,7 @@ class S3Fetcher(CloudFetcher):
 
     def options(self, given: Mapping[str, Any], timeouts: Timeouts) -> Mapping[str, Any]:
         """As `ComposedFetcher.options`."""
-        from remote_fetch.s3_http import DirectSession  # noqa: PLC0415 - the extra brings what it loads
+        from remote_fetch.redirects.s3 import DirectSession  # noqa: PLC0415 - the extra brings what it loads
 
         config = {
             "connect_timeout": timeouts.connect_s,

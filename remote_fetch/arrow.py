@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from remote_fetch.config import Config
-from remote_fetch.config_typed import with_formats
+from remote_fetch.config.typed import with_formats
 from remote_fetch.decode.columns import schema_for, wanted_columns
 from remote_fetch.observe import Observer, ignore
 from remote_fetch.prepare.arguments import check_observer, parse_isolation

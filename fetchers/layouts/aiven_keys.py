@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast
 
 from fetchers.layouts.aiven_manifest import CIPHER_OVERHEAD_BYTES, Encryption
-from remote_fetch.configured_files import read_file
+from remote_fetch.config.files import read_file
 from remote_fetch.errors import ConfigError, CorruptSegment, MissingExtra, StorageDenied, UnsupportedFormat
 from remote_fetch.model import Buffer
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException
 
-from remote_fetch.broker_errors import broker_says, is_refusal
 from remote_fetch.checks.check import Check, State, tried
 from remote_fetch.errors import UnknownTopic
+from remote_fetch.failures.broker_errors import broker_says, is_refusal
 from remote_fetch.fetch.broker_file import STORAGE_MANAGER, layout_of
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.described import described_topic

@@ -14,7 +14,6 @@ from typing import NamedTuple, TypeVar
 
 from confluent_kafka import KafkaException
 
-from remote_fetch.broker_errors import broker_says
 from remote_fetch.errors import (
     RemoteFetchError,
     SegmentNotFound,
@@ -22,6 +21,7 @@ from remote_fetch.errors import (
     StorageTimeout,
     StorageUnavailable,
 )
+from remote_fetch.failures.broker_errors import broker_says
 
 __all__ = ["Check", "State", "failed", "tried"]
 

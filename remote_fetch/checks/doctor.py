@@ -20,7 +20,6 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from remote_fetch.broker_errors import broker_says
 from remote_fetch.checks.advice import advice
 from remote_fetch.checks.broker_checks import Found, brokers_check, grant, layout_of_brokers, topic_checks
 from remote_fetch.checks.check import Check, State, failed, tried
@@ -29,6 +28,7 @@ from remote_fetch.checks.holes import holes_check
 from remote_fetch.checks.storage_checks import SEGMENT, Listed, listed, located, open_fetcher, segment_checks
 from remote_fetch.config import Config
 from remote_fetch.errors import RemoteFetchError, StorageDenied
+from remote_fetch.failures.broker_errors import broker_says
 from remote_fetch.fetch.broker_file import complete
 from remote_fetch.hosts import shown_url
 from remote_fetch.locate.cluster import Cluster

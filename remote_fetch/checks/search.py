@@ -18,7 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from remote_fetch.config_client import check_utf8
+from remote_fetch.config.client import check_utf8
 from remote_fetch.errors import ConfigError
 
 __all__ = ["PARTITIONERS", "Conditions", "partition_of"]

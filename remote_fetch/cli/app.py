@@ -29,7 +29,7 @@ from typing import Any, TextIO, cast
 
 from remote_fetch.cli.parser import Parser
 from remote_fetch.errors import RemoteFetchError
-from remote_fetch.file_errors import file_fault
+from remote_fetch.failures.file_errors import file_fault
 
 __all__ = ["run", "whole_parser"]
 
@@ -266,6 +266,6 @@ def _broker_says(error: Exception) -> str | None:
     client = sys.modules.get("confluent_kafka")
     if client is None or not isinstance(error, client.KafkaException):
         return None
-    from remote_fetch.broker_errors import broker_says  # noqa: PLC0415 - as above
+    from remote_fetch.failures.broker_errors import broker_says  # noqa: PLC0415 - as above
 
     return broker_says(error)

@@ -32,7 +32,7 @@ from remote_fetch.cli.ls import print_table
 from remote_fetch.cli.options import CHECK_THE_URL, Once, about, add_common_options, add_json_option, config_from
 from remote_fetch.cli.progress import Progress
 from remote_fetch.errors import ConfigError
-from remote_fetch.file_errors import file_fault
+from remote_fetch.failures.file_errors import file_fault
 from remote_fetch.session.session import Session
 
 __all__ = ["WRONG", "add_parser"]

@@ -10,7 +10,7 @@ from typing import Any
 
 from remote_fetch.cli.chart import Chart, svg_chart, text_chart
 from remote_fetch.errors import ConfigError
-from remote_fetch.file_errors import file_fault
+from remote_fetch.failures.file_errors import file_fault
 
 __all__ = ["ON_TERMINAL", "add_chart_option", "check_chart_option", "draw_chart"]
 

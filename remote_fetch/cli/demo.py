@@ -26,7 +26,7 @@ from remote_fetch.cli.plan import print_plan
 from remote_fetch.cli.printer import ROW_COLUMNS, iso_time
 from remote_fetch.cli.report import report_lines
 from remote_fetch.errors import ConfigError
-from remote_fetch.file_errors import file_fault
+from remote_fetch.failures.file_errors import file_fault
 from remote_fetch.model import IsolationLevel
 from remote_fetch.prepare.job import plan_job
 from remote_fetch.prepare.view import PartitionPlan

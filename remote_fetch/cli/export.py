@@ -28,11 +28,11 @@ from remote_fetch.cli.options import (
 )
 from remote_fetch.cli.progress import Progress
 from remote_fetch.cli.typed import add_typed_options, refuse_packs, typed_config
+from remote_fetch.config.settings import typed_option
 from remote_fetch.errors import ConfigError
 from remote_fetch.export import export_topic
-from remote_fetch.file_errors import file_fault
+from remote_fetch.failures.file_errors import file_fault
 from remote_fetch.observe import Counters, Event, Notice
-from remote_fetch.settings import typed_option
 from remote_fetch.tables.export_plan import TIER
 
 __all__ = ["add_parser"]

@@ -19,7 +19,7 @@ from remote_fetch.cli.options import config_from, topics_from
 from remote_fetch.cli.output import print_records
 from remote_fetch.cli.printer import ROW_COLUMNS, Printer
 from remote_fetch.cli.typed import typed_config, typed_rows
-from remote_fetch.config_client import check_utf8
+from remote_fetch.config.client import check_utf8
 from remote_fetch.consumer.consumer import RemoteConsumer
 from remote_fetch.errors import ConfigError
 from remote_fetch.session.broker import batch_of_messages

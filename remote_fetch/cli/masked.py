@@ -14,8 +14,8 @@ import re
 from typing import Any
 
 from remote_fetch.config import KEYS
+from remote_fetch.config.settings import is_public_layout_option
 from remote_fetch.hosts import shown_url
-from remote_fetch.settings import is_public_layout_option
 
 __all__ = ["MASK", "masked", "masked_url"]
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from remote_fetch.cli.options import about, add_json_option
 from remote_fetch.errors import ConfigError
-from remote_fetch.file_errors import file_fault
+from remote_fetch.failures.file_errors import file_fault
 from remote_fetch.restore.journal import JournalHead, read_maps
 from remote_fetch.restore.offset_map import OffsetMap
 

@@ -11,9 +11,9 @@ import argparse
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from remote_fetch.config_client import check_utf8, of_librdkafka
+from remote_fetch.config.client import check_utf8, of_librdkafka
 from remote_fetch.errors import ConfigError
-from remote_fetch.file_errors import file_fault
+from remote_fetch.failures.file_errors import file_fault
 from remote_fetch.model import TopicIdPartition, Uuid
 
 __all__ = [

@@ -22,7 +22,7 @@ from remote_fetch.cli.bounds import isolation_of
 from remote_fetch.cli.options import Once, about, add_common_options, add_json_option, config_from, pairs_from
 from remote_fetch.cli.output import print_report
 from remote_fetch.cli.progress import Progress
-from remote_fetch.config_client import check_client, check_utf8, of_librdkafka
+from remote_fetch.config.client import check_client, check_utf8, of_librdkafka
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import TOPIC_NAME_RULE, TopicIdPartition, Uuid, is_topic_name
 from remote_fetch.prepare.job import planned_read

@@ -16,7 +16,7 @@ from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any
 
 from remote_fetch.cli.options import about, add_common_options, config_from, pairs_from
-from remote_fetch.config_client import check_client, mechanism_of, of_librdkafka, with_own
+from remote_fetch.config.client import check_client, mechanism_of, of_librdkafka, with_own
 from remote_fetch.errors import ConfigError, MissingExtra
 from remote_fetch.session.session import Session
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError, Message
 
-from remote_fetch.broker_errors import end_of_truncated_epoch
 from remote_fetch.consumer.assigned import AssignedPartition
 from remote_fetch.consumer.offsets import INVALID
 from remote_fetch.consumer.partitions import Partitions
 from remote_fetch.consumer.settings import ResetPolicy
 from remote_fetch.consumer.states import Mode
+from remote_fetch.failures.broker_errors import end_of_truncated_epoch
 
 __all__ = ["BrokerEvents"]
 

@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from remote_fetch.broker_errors import is_passing
 from remote_fetch.deadline import Deadline, join_all
 from remote_fetch.errors import Cancelled
+from remote_fetch.failures.broker_errors import is_passing
 
 __all__ = ["CommittedOffsets", "Start"]
 

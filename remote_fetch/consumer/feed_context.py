@@ -14,10 +14,10 @@ from confluent_kafka import KafkaException
 
 from remote_fetch.consumer.clock import Clock, to_milliseconds
 from remote_fetch.errors import RemoteFetchError, UnknownTopic
+from remote_fetch.failures.shared_failure import SharedFailure
 from remote_fetch.model import IsolationLevel, TopicIdPartition, Uuid
 from remote_fetch.session.circuit import Circuit
 from remote_fetch.session.session import Session
-from remote_fetch.shared_failure import SharedFailure
 
 __all__ = ["LOCAL_START_S", "SMALLEST_SHARE_BYTES", "FeedContext"]
 

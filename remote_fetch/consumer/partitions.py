@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from remote_fetch.broker_errors import is_of_no_topic
 from remote_fetch.consumer.assigned import AssignedPartition, Key
 from remote_fetch.consumer.committed import CommittedOffsets, Start
 from remote_fetch.consumer.due_work import DueWork
@@ -28,6 +27,7 @@ from remote_fetch.consumer.states import Mode, PartitionState
 from remote_fetch.consumer.transitions import PROBE_AGAIN_S, Transitions
 from remote_fetch.consumer.waiting import WaitLog
 from remote_fetch.consumer.workers import Workers
+from remote_fetch.failures.broker_errors import is_of_no_topic
 from remote_fetch.model import LogBounds
 from remote_fetch.session.circuit import Circuit
 

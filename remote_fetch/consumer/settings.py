@@ -16,8 +16,8 @@ from enum import StrEnum
 from typing import Any
 
 from remote_fetch.config import KEYS, Config
-from remote_fetch.config_client import of_librdkafka, word_of
-from remote_fetch.config_typed import TYPED_PREFIXES
+from remote_fetch.config.client import of_librdkafka, word_of
+from remote_fetch.config.typed import TYPED_PREFIXES
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from remote_fetch.config import Config
-from remote_fetch.config_typed import with_formats
+from remote_fetch.config.typed import with_formats
 from remote_fetch.decode.columns import schema_for, wanted_columns
 from remote_fetch.engines.pruning import Box, Filter
 from remote_fetch.engines.scan_rows import ScanRows

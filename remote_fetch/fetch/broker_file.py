@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 from typing import NamedTuple
 
 from remote_fetch.config import Config
-from remote_fetch.configured_files import read_file
+from remote_fetch.config.files import read_file
 from remote_fetch.errors import ConfigError, RemoteFetchError
 from remote_fetch.fetch.plugins import LAYOUTS_GROUP
 from remote_fetch.fetch.spi import BrokerStorage, BrokerStorageReader

@@ -21,7 +21,7 @@ from confluent_kafka import IsolationLevel as ListedLevel
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from remote_fetch.broker_errors import is_of_another_leader, is_unanswered
+from remote_fetch.failures.broker_errors import is_of_another_leader, is_unanswered
 from remote_fetch.locate.answers import epoch_of
 from remote_fetch.locate.slices import ONE_ANSWER_S
 from remote_fetch.model import IsolationLevel, LogBounds

@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from remote_fetch.config_client import OTHER_NAMES
+from remote_fetch.config.client import OTHER_NAMES
 from remote_fetch.errors import ConfigError
-from remote_fetch.file_errors import file_fault
+from remote_fetch.failures.file_errors import file_fault
 
 __all__ = [
     "PASSWORD_MECHANISMS",

@@ -25,9 +25,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from remote_fetch.broker_errors import is_unanswered
 from remote_fetch.deadline import Deadline
 from remote_fetch.errors import BrokerUnavailable, Cancelled
+from remote_fetch.failures.broker_errors import is_unanswered
+from remote_fetch.failures.shared_failure import SharedFailure
 from remote_fetch.locate.admin_offsets import AdminOffsets
 from remote_fetch.locate.answers import addresses_of, raw_uuid, settings_of
 from remote_fetch.locate.clients import NO_LONG_POLL, PROBE, Consumer, admin_properties, consumer_properties
@@ -36,7 +37,6 @@ from remote_fetch.locate.contact import SERVERS_KEY, first_contact
 from remote_fetch.locate.epoch_prober import EpochProber
 from remote_fetch.locate.slices import Newcomer, ask_in_slices
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
-from remote_fetch.shared_failure import SharedFailure
 
 __all__ = ["Cluster", "Topic"]
 

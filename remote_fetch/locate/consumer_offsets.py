@@ -16,8 +16,8 @@ from typing import TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicPartition
 
-from remote_fetch.broker_errors import is_passing
 from remote_fetch.deadline import Deadline
+from remote_fetch.failures.broker_errors import is_passing
 from remote_fetch.locate.clients import Consumer
 from remote_fetch.locate.slices import LEAST_S, Newcomer, ask_in_slices
 from remote_fetch.model import IsolationLevel, LogBounds

@@ -18,9 +18,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from remote_fetch.broker_errors import NO_ANSWER
 from remote_fetch.deadline import Deadline
 from remote_fetch.errors import BrokerUnavailable, Cancelled
+from remote_fetch.failures.broker_errors import NO_ANSWER
 
 __all__ = ["SERVERS_KEY", "first_contact", "setup_timeout_s"]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError, KafkaException
 
-from remote_fetch.broker_errors import is_refusal
 from remote_fetch.errors import UnknownTopic
+from remote_fetch.failures.broker_errors import is_refusal
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.topics import nearest_hint, split_topic
 from remote_fetch.model import TopicIdPartition

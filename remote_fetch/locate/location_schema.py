@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
-from remote_fetch.configured_files import read_file
+from remote_fetch.config.files import read_file
 from remote_fetch.errors import ConfigError
 
 __all__ = ["SCHEMA_KEY", "LocationSchema", "SchemaField", "load_schema"]

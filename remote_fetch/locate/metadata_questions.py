@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from remote_fetch.broker_errors import is_of_no_topic, is_passing
 from remote_fetch.deadline import Deadline, retry
+from remote_fetch.failures.broker_errors import is_of_no_topic, is_passing
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.replay import NO_EPOCH, Replay
 from remote_fetch.locate.replay_cache import TopicOrigin

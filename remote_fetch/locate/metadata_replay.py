@@ -25,6 +25,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from remote_fetch.config import KEYS
 from remote_fetch.deadline import Deadline
 from remote_fetch.errors import Cancelled, Unlocatable
+from remote_fetch.failures.shared_failure import SharedFailure
 from remote_fetch.formats.metadata_partitioner import metadata_partition
 from remote_fetch.locate.clients import Consumer
 from remote_fetch.locate.cluster import Cluster, Topic
@@ -38,7 +39,6 @@ from remote_fetch.locate.slices import ONE_ANSWER_S, Newcomer
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.tombstones import Tombstones
 from remote_fetch.model import TopicIdPartition, Uuid
-from remote_fetch.shared_failure import SharedFailure
 
 __all__ = ["METADATA_TOPIC", "METADATA_TOPICS", "MetadataTopic"]
 

@@ -18,8 +18,8 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaException
 
-from remote_fetch.broker_errors import is_unanswered
 from remote_fetch.deadline import Deadline, retry
+from remote_fetch.failures.broker_errors import is_unanswered
 
 __all__ = ["LEAST_S", "ONE_ANSWER_S", "Newcomer", "ask_in_slices"]
 

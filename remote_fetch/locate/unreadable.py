@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError, KafkaException
 
-from remote_fetch.broker_errors import is_refusal
 from remote_fetch.errors import BrokerUnavailable, Unlocatable
+from remote_fetch.failures.broker_errors import is_refusal
 
 __all__ = ["Denied", "Unreadable", "denied", "unlocatable"]
 

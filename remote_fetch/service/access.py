@@ -28,8 +28,8 @@ from typing import TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException
 
-from remote_fetch.broker_errors import is_passing
 from remote_fetch.errors import RemoteFetchError
+from remote_fetch.failures.broker_errors import is_passing
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.service.credentials import Credentials, challenge
 from remote_fetch.service.limits import Slowdown

@@ -24,7 +24,7 @@ from types import FrameType
 import uvicorn
 
 from remote_fetch.errors import ConfigError
-from remote_fetch.file_errors import file_fault
+from remote_fetch.failures.file_errors import file_fault
 from remote_fetch.hosts import is_loopback
 from remote_fetch.service.app import Service
 from remote_fetch.service.connections import TimedLoop, timed_protocol

@@ -25,10 +25,10 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, TopicPartition
 
-from remote_fetch.broker_errors import is_unreadable
 from remote_fetch.decode.arrays import Array, bytes_array, headers_array, numbers_array
 from remote_fetch.decode.columns import is_saturated, microseconds, schema_for
 from remote_fetch.errors import LogTruncated, UnsupportedFormat
+from remote_fetch.failures.broker_errors import is_unreadable
 from remote_fetch.locate.clients import Consumer
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.lineage import Lineage

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from remote_fetch.config_client import word_of
+from remote_fetch.config.client import word_of
+from remote_fetch.config.settings import Settings
 from remote_fetch.model import TopicIdPartition
 from remote_fetch.observe import Observer
-from remote_fetch.settings import Settings
 
 if TYPE_CHECKING:
     from remote_fetch.locate.cluster import Cluster

@@ -7,9 +7,9 @@ Rules of the file:
 
 from __future__ import annotations
 
+from remote_fetch.config.settings import Settings
 from remote_fetch.fetch.budget import Budget
 from remote_fetch.locate.leases import Leases
-from remote_fetch.settings import Settings
 
 __all__ = ["BudgetLease"]
 

@@ -22,12 +22,12 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from remote_fetch.config import Config
+from remote_fetch.config.settings import typed_option
 from remote_fetch.errors import RemoteFetchError
 from remote_fetch.fetch.plugins import kind_of, scheme_of
 from remote_fetch.fetch.pool import DaemonPool
 from remote_fetch.locate.replay_cache import MAX_FILE_BYTES, FileStore, StoreFailed
 from remote_fetch.session.filesystems import is_object_store, open_filesystem
-from remote_fetch.settings import typed_option
 
 __all__ = ["Directory", "TimedStore", "UrlStore", "open_file_store"]
 

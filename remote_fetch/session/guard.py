@@ -18,9 +18,9 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from remote_fetch.broker_errors import is_passing
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import LogTruncated, OffsetOutOfRange, TopicRecreated
+from remote_fetch.failures.broker_errors import is_passing
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition
 from remote_fetch.observe import Notice, Observer

@@ -17,9 +17,9 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from remote_fetch.broker_errors import end_of_truncated_epoch, is_of_state, is_truncation, lacks_epoch
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import LogTruncated
+from remote_fetch.failures.broker_errors import end_of_truncated_epoch, is_of_state, is_truncation, lacks_epoch
 from remote_fetch.locate.clients import Consumer
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.lineage import Lineage

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from remote_fetch.config_client import takes_tokens, with_own, word_of
+from remote_fetch.config.client import takes_tokens, with_own, word_of
 from remote_fetch.errors import ConfigError
 
 __all__ = ["check_properties"]

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from remote_fetch.configured_files import read_file
+from remote_fetch.config.files import read_file
+from remote_fetch.config.settings import Settings
 from remote_fetch.errors import ConfigError
 from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister
@@ -22,7 +23,6 @@ from remote_fetch.observe import Notice, Observer, SegmentScanned
 from remote_fetch.session.parallel import all_at_once
 from remote_fetch.session.storage import Storage
 from remote_fetch.session.surveyor import listings_of
-from remote_fetch.settings import Settings
 
 if TYPE_CHECKING:
     from remote_fetch.locate.broker_locator import BrokerLocator

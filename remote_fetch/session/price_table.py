@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from remote_fetch.configured_files import read_file
+from remote_fetch.config.files import read_file
+from remote_fetch.config.settings import Settings
 from remote_fetch.errors import ConfigError
+from remote_fetch.failures.file_errors import file_fault
 from remote_fetch.fetch.plugins import scheme_of
-from remote_fetch.file_errors import file_fault
 from remote_fetch.plan.prices import Prices, parse_prices
-from remote_fetch.settings import Settings
 
 __all__ = ["open_prices"]
 

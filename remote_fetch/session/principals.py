@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from remote_fetch.config_client import with_own
+from remote_fetch.config.client import with_own
 from remote_fetch.errors import BrokerUnavailable, ConfigError
 from remote_fetch.locate.broker_settings import PASSWORD_MECHANISMS, TOKEN_MECHANISM
 from remote_fetch.session.brokers import make_cluster

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from remote_fetch.config.settings import Settings
 from remote_fetch.fetch.readahead import RangeReader
 from remote_fetch.fetch.sizes import SegmentSizes
 from remote_fetch.observe import Observer
-from remote_fetch.settings import Settings
 
 __all__ = ["Storage"]
 

@@ -14,11 +14,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from remote_fetch.config import Config
+from remote_fetch.config.settings import is_public_layout_option
 from remote_fetch.errors import ConfigError, UnsupportedFormat
 from remote_fetch.fetch.spi import ObjectSigner, RemoteStorageFetcher
 from remote_fetch.formats.object_names import belongs_to
 from remote_fetch.model import OBJECT_KINDS, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
-from remote_fetch.settings import is_public_layout_option
 
 __all__ = ["Signed", "Vendor"]
 

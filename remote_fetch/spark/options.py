@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from remote_fetch.config import Config
-from remote_fetch.config_typed import TYPED_PREFIXES
+from remote_fetch.config.typed import TYPED_PREFIXES
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel
 from remote_fetch.prepare.bounds import Edge, Timestamp

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaException
 
-from remote_fetch.broker_errors import broker_says, is_unanswered
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import BrokerUnavailable
+from remote_fetch.failures.broker_errors import broker_says, is_unanswered
 
 __all__ = ["ask_once", "ask_patiently"]
 

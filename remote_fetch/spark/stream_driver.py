@@ -19,9 +19,9 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaException
 
-from remote_fetch.broker_errors import is_of_no_topic
 from remote_fetch.deadline import Deadline
 from remote_fetch.errors import ConfigError, RemoteFetchError, UnknownTopic
+from remote_fetch.failures.broker_errors import is_of_no_topic
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Notice
 from remote_fetch.plan.ranges import PlanStep, plan_offsets

@@ -22,9 +22,9 @@ from uuid import uuid4
 
 from remote_fetch.deadline import Deadline
 from remote_fetch.errors import ConfigError, RemoteFetchError, StorageDenied, StorageTimeout
+from remote_fetch.failures.store_errors import answered_status
 from remote_fetch.session.filesystems import is_object_store, protocols_of
 from remote_fetch.session.parallel import all_at_once
-from remote_fetch.store_errors import answered_status
 
 __all__ = [
     "MANIFEST",

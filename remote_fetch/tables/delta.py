@@ -26,10 +26,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from remote_fetch.config.settings import typed_option
 from remote_fetch.errors import ConfigError, MissingExtra, TableRefused
 from remote_fetch.model import Uuid
 from remote_fetch.session.filesystems import open_filesystem
-from remote_fetch.settings import typed_option
 from remote_fetch.tables.job_records import StagedFile
 from remote_fetch.tables.parquet_files import directory_values
 from remote_fetch.tables.progress import Progress

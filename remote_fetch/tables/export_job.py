@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from remote_fetch.config import Config
-from remote_fetch.config_client import of_librdkafka
+from remote_fetch.config.client import of_librdkafka
 from remote_fetch.decode.columns import wanted_columns
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import TopicIdPartition

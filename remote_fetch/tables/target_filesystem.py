@@ -18,9 +18,9 @@ from functools import partial
 from typing import Any, Self
 
 from remote_fetch.errors import ConfigError, RemoteFetchError, SegmentNotFound, StorageUnavailable
+from remote_fetch.failures.store_errors import failure_of
 from remote_fetch.hosts import shown_url
 from remote_fetch.session.filesystems import protocols_of
-from remote_fetch.store_errors import failure_of
 from remote_fetch.tables.commit import is_local
 
 __all__ = ["TargetFilesystem", "of_target"]

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from remote_fetch.broker_errors import is_of_no_topic
 from remote_fetch.config import Config
 from remote_fetch.errors import (
     OffsetOutOfRange,
@@ -26,6 +25,7 @@ from remote_fetch.errors import (
     UnknownTopic,
     Unlocatable,
 )
+from remote_fetch.failures.broker_errors import is_of_no_topic
 from remote_fetch.model import TopicIdPartition
 from remote_fetch.observe import Notice, Observer, Report, ignore
 from remote_fetch.prepare.completion import complete

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from remote_fetch.config import Config
-from remote_fetch.configured_files import read_file
+from remote_fetch.config.files import read_file
 from remote_fetch.errors import ConfigError, UnknownSchema
-from remote_fetch.file_errors import file_fault
+from remote_fetch.failures.file_errors import file_fault
 from remote_fetch.typed.registry import Registry, context_of
 from remote_fetch.typed.schema_text import SchemaRef, SchemaText
 

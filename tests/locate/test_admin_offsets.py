@@ -12,7 +12,7 @@ from confluent_kafka import IsolationLevel as ListedLevel
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from remote_fetch.broker_errors import is_passing
+from remote_fetch.failures.broker_errors import is_passing
 from remote_fetch.locate.admin_offsets import AdminOffsets
 from remote_fetch.model import IsolationLevel, LogBounds
 

@@ -11,8 +11,8 @@ from contextlib import closing, suppress
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from remote_fetch.broker_errors import is_passing, is_refusal
 from remote_fetch.deadline import Deadline, retry
+from remote_fetch.failures.broker_errors import is_passing, is_refusal
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from tests.rig.elections import paused

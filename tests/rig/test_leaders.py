@@ -23,10 +23,10 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 
 import remote_fetch
 from remote_fetch import RemoteConsumer
-from remote_fetch.broker_errors import is_passing
 from remote_fetch.config import Config
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import LogTruncated
+from remote_fetch.failures.broker_errors import is_passing
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.timeline import Timeline

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from remote_fetch.broker_errors import is_refusal
 from remote_fetch.errors import UnknownTopic
+from remote_fetch.failures.broker_errors import is_refusal
 from remote_fetch.formats.metadata_partitioner import metadata_partition
 from remote_fetch.formats.metadata_records import SegmentMetadataRecord
 from remote_fetch.locate import metadata_topic

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from remote_fetch.config import KEYS, PREFIX_KEYS, Config
-from remote_fetch.config_key import Key, Type
-from remote_fetch.config_typed import TYPED_KEYS
+from remote_fetch.config.key import Key, Type
+from remote_fetch.config.settings import Settings
+from remote_fetch.config.typed import TYPED_KEYS
 from remote_fetch.errors import ConfigError
-from remote_fetch.settings import Settings
 from tests.cases import each_of
 
 STRINGS = [key for key in KEYS.values() if key.type.value == "string" and not key.choices]

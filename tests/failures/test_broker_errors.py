@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from remote_fetch.broker_errors import broker_says, end_of_truncated_epoch, is_refusal, is_truncation, lacks_epoch
+from remote_fetch.failures.broker_errors import (
+    broker_says,
+    end_of_truncated_epoch,
+    is_refusal,
+    is_truncation,
+    lacks_epoch,
+)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import weakref
 import pytest
 
 from remote_fetch.errors import Unlocatable
-from remote_fetch.shared_failure import SharedFailure
+from remote_fetch.failures.shared_failure import SharedFailure
 from tests.clock import Clock
 
 

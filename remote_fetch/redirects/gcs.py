@@ -15,7 +15,7 @@ from typing import Any
 
 from aiohttp import TraceConfig
 
-from remote_fetch.store_errors import RedirectError
+from remote_fetch.failures.store_errors import RedirectError
 
 __all__ = ["DirectSessions"]
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from remote_fetch.config_client import check_client, check_utf8, of_librdkafka, with_own
-from remote_fetch.config_keys import KEYS, PREFIX_KEYS
+from remote_fetch.config.client import check_client, check_utf8, of_librdkafka, with_own
+from remote_fetch.config.keys import KEYS, PREFIX_KEYS
+from remote_fetch.config.settings import Settings
 from remote_fetch.errors import ConfigError
-from remote_fetch.settings import Settings
 
 __all__ = ["KEYS", "PREFIX_KEYS", "Config"]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from remote_fetch.config_key import Key, Type
-from remote_fetch.config_typed import REGISTRY_DOC, TYPED_KEYS
+from remote_fetch.config.key import Key, Type
+from remote_fetch.config.typed import REGISTRY_DOC, TYPED_KEYS
 
 __all__ = ["KEYS", "PREFIX_KEYS"]
 

@@ -43,8 +43,8 @@ from remote_fetch.errors import (
     StorageTimeout,
     StorageUnavailable,
 )
-from remote_fetch.store_errors import failure_of, is_past_the_end
-from remote_fetch.store_failures import TYPES
+from remote_fetch.failures.store_errors import failure_of, is_past_the_end
+from remote_fetch.failures.store_failures import TYPES
 from tests.cases import each_of
 
 SECRET = "s3cret"

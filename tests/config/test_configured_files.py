@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remote_fetch.configured_files import read_file
+from remote_fetch.config.files import read_file
 from remote_fetch.errors import ConfigError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from remote_fetch.errors import ConfigError
-from remote_fetch.file_errors import file_fault
+from remote_fetch.failures.file_errors import file_fault
 
 __all__ = ["read_file"]
 

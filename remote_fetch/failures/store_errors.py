@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from remote_fetch.errors import RemoteFetchError, StorageUnavailable
-from remote_fetch.store_failures import (
+from remote_fetch.failures.store_failures import (
     ABSENT,
     BROKEN,
     CERTIFICATE,

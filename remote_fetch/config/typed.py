@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from remote_fetch.config_key import Key, Type
+from remote_fetch.config.key import Key, Type
 
 __all__ = ["FORMATS", "REGISTRY_DOC", "TYPED_KEYS", "TYPED_PREFIXES", "with_formats"]
 

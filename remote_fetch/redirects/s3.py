@@ -16,7 +16,7 @@ from typing import Any
 
 from aiobotocore.httpsession import AIOHTTPSession
 
-from remote_fetch.store_errors import RedirectError
+from remote_fetch.failures.store_errors import RedirectError
 
 __all__ = ["DirectSession"]
 

@@ -1,0 +1,1 @@
+"""Errors of this package, made of those that brokers, files and stores raise."""
