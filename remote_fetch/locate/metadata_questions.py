@@ -74,7 +74,7 @@ class MetadataQuestions:
                     raise
                 check_topic()
                 # The topic is there, and a broker does not know the partition, or a leader, yet.
-                raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION, error.args[0].str())) from error
+                raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, error.args[0].str())) from error
 
         return self._patiently(ask) if wanted else {}
 

@@ -32,7 +32,7 @@ def unlocatable(error: BrokerUnavailable | KafkaException, name: str) -> Unlocat
         return Unlocatable(f"{name} cannot be read: {error.message}")
     if is_refusal(error):
         return denied(name)
-    if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION):
+    if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
         return Unreadable(
             f"there is no topic {name}: tiered storage is off, or its metadata is kept elsewhere",
             hint="If it has another name or lives on another cluster, give remote.locator.topic and "

@@ -451,8 +451,12 @@ def test_a_moment_without_a_leader_is_waited_for(code: int) -> None:
     assert reader.said == []
 
 
-def test_the_wait_for_a_leader_has_a_deadline() -> None:
-    topics = Topics(passing=[KafkaError.LEADER_NOT_AVAILABLE] * 10_000)
+@pytest.mark.parametrize(
+    "code", [KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION]
+)
+def test_the_wait_for_a_leader_has_a_deadline(code: int) -> None:
+    """The topic is there, whatever a broker says of its partition. So it is asked for again at once."""
+    topics = Topics(passing=[code] * 10_000)
     reader = Reader(topics, timeout_ms=20)
     reader.locator.refresh(PARTITIONS[0])
     assert topics.passing
