@@ -11,6 +11,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
@@ -65,6 +66,7 @@ class MetadataTopicLocator(ExactEnds):
         self._is_elsewhere = is_elsewhere
         self._examined: set[Uuid] = set()
         self._clock = clock
+        self._noting = threading.RLock()
         self._rest_until_s = float("-inf")
         self._is_unreadable = False
         self._is_failing = False
@@ -114,9 +116,7 @@ class MetadataTopicLocator(ExactEnds):
         except (BrokerUnavailable, Unlocatable, KafkaException) as error:
             self._fail(error if isinstance(error, Unlocatable) else unlocatable(error, self._topic.name))
         else:
-            if self._is_failing:
-                self._recovered()
-            self._is_failing = self._is_unreadable = self.is_denied = False
+            self._succeed()
         self.pass_on_remarks()
 
     @property
@@ -125,12 +125,20 @@ class MetadataTopicLocator(ExactEnds):
 
     def _fail(self, reason: Unlocatable) -> None:
         """Report a failure, unless one was reported since the last success. That the topic is unreadable is news."""
-        was_unreadable, self._is_unreadable = self._is_unreadable, isinstance(reason, Unreadable)
-        if not self._is_failing or (self._is_unreadable and not was_unreadable):
-            self._say(str(reason))
-        self._is_failing, self.is_denied = True, isinstance(reason, Denied)
-        if self._is_unreadable:
-            self._rest_until_s = self._clock() + _REST_S
+        with self._noting:  # threads that wait for one reading fail at the same moment
+            was_unreadable, self._is_unreadable = self._is_unreadable, isinstance(reason, Unreadable)
+            if not self._is_failing or (self._is_unreadable and not was_unreadable):
+                self._say(str(reason))
+            self._is_failing, self.is_denied = True, isinstance(reason, Denied)
+            if self._is_unreadable:
+                self._rest_until_s = self._clock() + _REST_S
+
+    def _succeed(self) -> None:
+        """Report the end of a failure, if there was one."""
+        if self._is_failing:
+            with self._noting:
+                self._recovered()
+                self._is_failing = self._is_unreadable = self.is_denied = False
 
     def _examine(self, partitions: Sequence[TopicIdPartition]) -> None:
         """Report, once for each topic, that the metadata topic of another cluster has no record of a tiered topic."""
@@ -154,9 +162,11 @@ class MetadataTopicLocator(ExactEnds):
     def pass_on_remarks(self) -> None:
         """Give new reports of the cache to `remark`."""
         remarks = () if self._topic is None else self._topic.remarks
-        for each in remarks[self._remarked :]:
-            self._remark(each)
-        self._remarked = len(remarks)
+        if len(remarks) > self._remarked:
+            with self._noting:
+                for each in remarks[self._remarked :]:
+                    self._remark(each)
+                self._remarked = len(remarks)
 
     def take_credentials(self, topic: MetadataTopic | None) -> None:
         """Ask again, because the credentials have changed: from now on with another client of the same topic.

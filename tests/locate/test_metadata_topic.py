@@ -12,6 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Collection, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -399,6 +400,51 @@ def test_a_failure_that_turns_out_to_last_is_reported() -> None:
     topics.refusal = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     reader.locator.refresh(PARTITIONS[0])
     assert ["may not read" in text for text in reader.said] == [False, True]
+
+
+def test_threads_pass_on_a_remark_once() -> None:
+    heard, are_two = list[Remark](), threading.Event()
+
+    def remark(each: Remark) -> None:
+        heard.append(each)
+        if len(heard) == 2:
+            are_two.set()
+        are_two.wait(0.2)
+
+    topic = SimpleNamespace(remarks=(Remark("full", is_warning=True),))
+    locator = MetadataTopicLocator(cast(Cluster, Topics()), cast(MetadataTopic, topic), say=pytest.fail, remark=remark)
+    threads = [threading.Thread(target=locator.pass_on_remarks) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert len(heard) == 1
+
+
+@pytest.mark.parametrize("code", [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._TRANSPORT])
+def test_threads_that_fail_at_the_same_moment_report_it_once(code: int) -> None:
+    topics, said, both = Topics(refusal=KafkaError(code)), list[str](), threading.Barrier(2, timeout=10)
+    describe, is_said_twice = topics.describe, threading.Event()
+
+    def at_the_same_moment(name: str) -> Topic:
+        both.wait()
+        return describe(name)
+
+    def say(why: str) -> None:
+        said.append(why)
+        if len(said) == 2:
+            is_said_twice.set()
+        is_said_twice.wait(0.2)
+
+    topics.describe = at_the_same_moment  # type: ignore[method-assign]
+    cluster = cast(Cluster, topics)
+    locator = MetadataTopicLocator(cluster, MetadataTopic(cluster, timeout_ms=0), say=say)
+    threads = [threading.Thread(target=locator.refresh, args=(each,)) for each in PARTITIONS[:2]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert len(said) == 1
 
 
 @pytest.mark.parametrize("has_another", [True, False])
