@@ -185,7 +185,7 @@ class Doctor:
         If the metadata topic may not be read and the bucket may be listed, the next session lists.
         """
         check, segment = self._metadata(session)
-        if session.unlocated is not None and found.segment is not None:
+        if _is_lost(session) and found.segment is not None:
             self.configs[_LOCATOR] = _LISTING
             yield check
             return None
@@ -214,7 +214,7 @@ class Doctor:
 
     def _metadata(self, session: Session) -> tuple[Check, RemoteLogSegmentMetadata | None]:
         check, segment = tried("metadata", None, lambda: located(session, self._readable_topic))
-        if session.unlocated is not None:
+        if _is_lost(session):
             config = self._config()
             text, topic = "; ".join(self._notices) or check.text, config.settings.locator_topic
             hint = f"list the bucket instead: {_LOCATOR}={_LISTING}"
@@ -274,6 +274,11 @@ class Doctor:
 
     def _config(self) -> Config:
         return complete(Config.parse(self.configs)).config
+
+
+def _is_lost(session: Session) -> bool:
+    """Whether segments cannot be located. A session that is asked for all topics raises a refusal, and goes on."""
+    return session.unlocated is not None or session.locating.is_denied
 
 
 def _unanswered(error: KafkaException, topic: str | None) -> Check:

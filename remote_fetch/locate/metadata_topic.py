@@ -85,12 +85,7 @@ class MetadataTopicLocator(ExactEnds):
         cluster answers, and the metadata topic is there, that is BrokerUnavailable.
         """
         if topic is None:
-            try:
-                return sorted_partitions(self._known().read_all())
-            except (BrokerUnavailable, KafkaException) as error:
-                if isinstance(error, BrokerUnavailable) and self._known().is_on(self._cluster):
-                    raise
-                raise unlocatable(error, self._known().name) from None
+            return sorted_partitions(self._read_all(self._known()))
         if self._topic is not None and not self._rests:
             self._topic.connect()  # over a slow line its clients need seconds, and so does the next question
         found = described_partitions(self._cluster, topic)
@@ -108,13 +103,26 @@ class MetadataTopicLocator(ExactEnds):
         self._read_for([partition])
         return self.timeline(partition)
 
+    def _read_all(self, known: MetadataTopic) -> tuple[TopicIdPartition, ...]:
+        """Read the whole metadata topic. A failure is raised, and no state of this locator but `is_denied`."""
+        try:
+            found = known.read_all()
+        except (BrokerUnavailable, Unlocatable, KafkaException) as error:
+            if isinstance(error, BrokerUnavailable) and known.is_on(self._cluster):
+                raise
+            reason = unlocatable(error, known.name)
+            self.is_denied = isinstance(reason, Denied)
+            raise reason from None
+        self.is_denied = False
+        return found
+
     def _read_for(self, partitions: Iterable[TopicIdPartition]) -> None:
         if self._topic is None or self._rests:
             return
         try:
             self._topic.read_for(partitions)
         except (BrokerUnavailable, Unlocatable, KafkaException) as error:
-            self._fail(error if isinstance(error, Unlocatable) else unlocatable(error, self._topic.name))
+            self._fail(unlocatable(error, self._topic.name))
         else:
             self._succeed()
         self.pass_on_remarks()

@@ -26,8 +26,10 @@ def denied(name: str) -> Denied:
     )
 
 
-def unlocatable(error: BrokerUnavailable | KafkaException, name: str) -> Unlocatable:
-    """The error of the cluster that keeps the metadata topic of this name, as Unlocatable."""
+def unlocatable(error: BrokerUnavailable | KafkaException | Unlocatable, name: str) -> Unlocatable:
+    """The error of the cluster that keeps the metadata topic of this name, as Unlocatable. One of ours is kept."""
+    if isinstance(error, Unlocatable):
+        return error
     if isinstance(error, BrokerUnavailable):
         return Unlocatable(f"{name} cannot be read: {error.message}")
     if is_refusal(error):

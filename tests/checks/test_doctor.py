@@ -44,6 +44,7 @@ __all__ = ["bucket"]
 AIVEN = Path(__file__).parents[1] / "golden" / "aiven" / "aiven-zstd"
 PREFIX = "remote.storage.layout.key.prefix"
 SETUP_TIMEOUT = "socket.connection.setup.timeout.ms"
+GRANT = "kafka-acls.sh --bootstrap-server other:9092 --add --allow-principal User:alice "
 
 
 def states(outcome: Outcome) -> list[str]:
@@ -189,16 +190,19 @@ def test_a_broker_that_does_not_answer(
 
 
 @pytest.mark.parametrize(
-    ("error", "hint"),
+    ("error", "unlocated", "hint"),
     [
+        (denied("__remote_log_metadata"), ErrorKind.UNLOCATABLE, GRANT),
+        (denied("__remote_log_metadata"), None, GRANT),
         (
-            denied("__remote_log_metadata"),
-            "kafka-acls.sh --bootstrap-server other:9092 --add --allow-principal User:alice ",
+            Unlocatable("__remote_log_metadata cannot be read: no broker answers"),
+            ErrorKind.UNLOCATABLE,
+            "list the bucket instead: ",
         ),
-        (Unlocatable("__remote_log_metadata cannot be read: no broker answers"), "list the bucket instead: "),
     ],
+    ids=["one topic", "all topics", "brokers that are away"],
 )
-def test_the_metadata_topic_of_another_cluster(error: Unlocatable, hint: str) -> None:
+def test_the_metadata_topic_of_another_cluster(error: Unlocatable, unlocated: ErrorKind | None, hint: str) -> None:
     """The rights on it are those of its own client. Brokers that are away refuse nothing."""
 
     def refused(topic: str | None) -> tuple[TopicIdPartition, ...]:
@@ -210,7 +214,7 @@ def test_the_metadata_topic_of_another_cluster(error: Unlocatable, hint: str) ->
     session = SimpleNamespace(
         locator=SimpleNamespace(partitions=refused),
         locating=SimpleNamespace(is_denied=isinstance(error, Denied)),
-        unlocated=ErrorKind.UNLOCATABLE,
+        unlocated=unlocated,
     )
     check, _ = doctor._metadata(cast("Session", session))
     assert check.state is State.FAILED

@@ -447,6 +447,19 @@ def test_threads_that_fail_at_the_same_moment_report_it_once(code: int) -> None:
     assert len(said) == 1
 
 
+@pytest.mark.parametrize("has_description", [True, False])
+def test_a_refusal_is_noted_if_all_topics_are_asked_for(has_description: bool) -> None:
+    topics = Topics(may_read=False)
+    topics.refusal = None if has_description else KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    reader = Reader(topics, timeout_ms=20)
+    with pytest.raises(Unlocatable, match="may not read"):
+        reader.locator.partitions(None)
+    assert (reader.locator.is_denied, reader.said) == (True, [])
+    topics.may_read, topics.refusal = True, None
+    assert reader.locator.partitions(None) == ()
+    assert not reader.locator.is_denied
+
+
 @pytest.mark.parametrize("has_another", [True, False])
 def test_new_credentials_are_tried_after_refused_ones(has_another: bool) -> None:
     topics = Topics(refusal=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))

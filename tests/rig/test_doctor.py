@@ -236,10 +236,13 @@ def test_a_topic_without_segments(doctor: Callable[..., Outcome]) -> None:
     assert outcome.said("metadata").startswith(f"advice: the brokers have copied no segment of {EMPTY}")
 
 
-def test_no_permission_to_read_the_metadata_topic(doctor: Callable[..., Outcome], rules: Callable[..., None]) -> None:
+@pytest.mark.parametrize("words", [("-t", TOPIC), ()])
+def test_no_permission_to_read_the_metadata_topic(
+    doctor: Callable[..., Outcome], rules: Callable[..., None], words: tuple[str, ...]
+) -> None:
     """The bucket can be listed, so the sample is read with its listing, and the configuration says so."""
     rules(**{TOPIC: "READ DESCRIBE_CONFIGS"})
-    outcome = doctor("-t", TOPIC, user=True)
+    outcome = doctor(*words, user=True)
     assert (outcome.code, outcome.failed()) == (1, ["metadata"])
     said = outcome.said("metadata")
     assert "may not read __remote_log_metadata" in said
