@@ -34,7 +34,7 @@ __all__ = [
 Positions: TypeAlias = "dict[tuple[str, int], int]"
 """The next offset to read, by topic and partition."""
 
-_DELAY = re.compile(r"\s*(\d{1,18})\s*(us|ms|s|m|min|h|d)?\s*", re.IGNORECASE)
+_DELAY = re.compile(r"\s*(\d{1,19})\s*(us|ms|s|m|min|h|d)?\s*", re.IGNORECASE)
 _MILLIS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _OFFSET_BYTES = 1024
 """The bytes that an offset counts for, if its partition has nothing in the tier."""

@@ -38,6 +38,7 @@ def test_options() -> None:
     assert parse_trigger_limits({**given, "maxTriggerDelay": "30s"}) == TriggerLimits(9, 10, 3, 30_000)
     assert parse_trigger_limits({"minOffsetsPerTrigger": "0"}) == TriggerLimits()
     delays = {"5": 5, "7ms": 7, "2m": 120_000, "1min": 60_000, "3H": 10_800_000, "1d": 86_400_000}
+    delays[str(2**63 - 1)] = 2**63 - 1  # as for no limit
     for text, expected in delays.items():
         assert parse_trigger_limits({"maxTriggerDelay": text}).max_delay_ms == expected
 
