@@ -70,7 +70,10 @@ class Partitions:
         self._paused: set[Key] = set()
         """The partitions that the application has paused."""
         self._floors: dict[Key, int] = {}
-        """The offsets that the group had committed when it was asked. They stay if a partition is assigned again."""
+        """The offsets that the group had committed when it was asked. They stay if a partition is assigned again.
+
+        INVALID: none, or librdkafka has asked itself.
+        """
         self._positions_frozen = False
         self.is_committing = False
         """Whether librdkafka may be committing. It commits when partitions are dropped."""
@@ -181,10 +184,9 @@ class Partitions:
             offset = STORED if start is None else start.offset if start.offset >= 0 else start_if_none
             if start is not None and start.is_end:
                 partition.note_log(LogBounds(None, start.offset))
-            elif start is not None and start.offset >= 0:
-                partition.position.keep_above(start.offset)
-                if partition.position.withholds(start.offset):
-                    self._floors[partition.key] = start.offset
+            floor = INVALID if start is None or start.is_end else start.offset
+            partition.position.keep_above(floor)
+            self._floors[partition.key] = floor if partition.position.withholds(floor) else INVALID
             if offset != STORED:
                 self._transitions.begin_at(partition, offset)
             else:

@@ -169,6 +169,22 @@ def test_an_answer_of_before_a_commit_of_the_application_withholds_nothing() -> 
     assert not bench.partition(0).position.withholds(60)
 
 
+@pytest.mark.parametrize("answers", [(INVALID,), (70,), ()], ids=["none", "the end", "no answer"])
+def test_an_offset_that_the_group_has_no_more_withholds_nothing(answers: tuple[int, ...]) -> None:
+    """The group may have been deleted since. After a missing answer librdkafka asks for the offset itself."""
+    bench = Bench(ResetPolicy.LATEST)
+    bench.assign({0: STORED})
+    bench.group.answer(60)
+    bench.run_due_work()
+    bench.assign({0: STORED})
+    assert bench.partition(0).position.withholds(60)
+    bench.group.answer(*answers, are_ends=answers == (70,))
+    bench.run_due_work()
+    assert not bench.partition(0).position.withholds(3)
+    bench.assign({0: 5})
+    assert not bench.partition(0).position.withholds(3)
+
+
 def test_an_end_of_the_log_is_no_committed_offset() -> None:
     bench = Bench(ResetPolicy.LATEST)
     bench.assign({0: STORED})

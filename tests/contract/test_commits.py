@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.contract.kinds import Consumers, unique
 from tests.contract.material import TIMEOUT_S, Material, offsets_of, poll_until, read
-from tests.rig.topics import QUIET
+from tests.rig.topics import QUIET, admin
 
 STARTS = (30, 95, 110)
 """In the tier, over its end, and past it."""
@@ -258,6 +258,19 @@ def test_a_reset_of_a_committed_offset(consumers: Consumers, material: Material,
         read(consumer, 1)
         consumer.commit(asynchronous=False)
     assert committed(consumers, material.at()) == (23 if auto_commits else 24)
+
+
+def test_a_group_that_was_deleted(consumers: Consumers, material: Material) -> None:
+    consumers.plain(enable_auto_commit=False).commit(offsets=[material.at(60)], asynchronous=False)
+    consumer = consumers(enable_auto_commit=False)
+    consumer.assign([material.at()])
+    read(consumer, 1)
+    consumer.unassign()
+    admin(consumers.rig).delete_consumer_groups([consumers.group])[consumers.group].result()
+    consumer.assign([material.at()])
+    assert [offset for _, offset in offsets_of(read(consumer, 3))] == [0, 1, 2]
+    consumer.commit(asynchronous=False)
+    assert committed(consumers, material.at()) == 3
 
 
 def test_what_goes_on_where_another_ended(consumers: Consumers, material: Material) -> None:
