@@ -33,7 +33,8 @@ _FOR_TOKENS = ("oauth_cb", "sasl.oauthbearer.")
 """Prefixes of keys that only a client with tokens needs."""
 _ADDRESS = re.compile(r"(?:\[[^\]]*\]|[^:/]*):([^:/]*)(?:/.*)?")
 """An address with a port, as librdkafka divides it. One with more colons and no brackets is IPv6 without a port."""
-_PORT = re.compile(r"[0-9]{1,5}")
+_PORT = re.compile(r"\s*\+?0*([0-9]{1,5})\W*", re.ASCII)
+"""A port as librdkafka reads it, after spaces and up to a sign, as in `HOST: 9092;`."""
 
 
 def of_librdkafka(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,7 +85,8 @@ def check_client(properties: Mapping[str, Any], prefix: str = "") -> None:
 
 
 def _is_port(text: str) -> bool:
-    return _PORT.fullmatch(text) is not None and 0 < int(text) < 2**16
+    found = _PORT.fullmatch(text)
+    return found is not None and 0 < int(found[1]) < 2**16
 
 
 def mechanism_of(properties: Mapping[str, Any]) -> Any:

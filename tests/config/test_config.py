@@ -304,6 +304,8 @@ def test_brokers_without_an_address(value: str) -> None:
         "localhost:99999",
         "a:9092, b:65536",
         "localhost:0",
+        "localhost:000000",
+        "localhost: 99999",
         "localhost:",
         "localhost:-1",
         "localhost:9092x",
@@ -320,7 +322,20 @@ def test_a_port_that_librdkafka_takes_for_another_one(brokers: str) -> None:
 
 @pytest.mark.parametrize(
     "brokers",
-    ["localhost", "a:1,b:65535", "SSL://a:9092", "SSL://a", "::1", "fe80::1:99999", "[::1]", "[::1]:9", "a:9/p:q"],
+    [
+        "localhost",
+        "a:1,b:65535",
+        "SSL://a:9092",
+        "SSL://a",
+        "::1",
+        "fe80::1:99999",
+        "[::1]",
+        "[::1]:9",
+        "a:9/p:q",
+        "a: 9092, SSL://b: 9092",
+        "a:9092;",
+        "a:+0009092",
+    ],
 )
 def test_addresses_that_librdkafka_takes(brokers: str) -> None:
     assert Config.parse({"bootstrap.servers": brokers}).librdkafka["bootstrap.servers"] == brokers
