@@ -51,6 +51,8 @@ from remote_fetch.model import (
 __all__ = ["ComposedFetcher", "load_layout"]
 
 _URL = "remote.storage.url"
+_MISTAKES = (TypeError, ValueError, KeyError)
+"""The errors of options. With an OSError as its cause, smbprotocol's ValueError is one of the connection."""
 
 
 class ComposedFetcher:
@@ -140,10 +142,10 @@ class ComposedFetcher:
             filesystem = kind(**options, skip_instance_cache=True)
         except RemoteFetchError:
             raise
-        except (TypeError, ValueError, KeyError) as error:
-            what = f"does not take the options {sorted(given)}" if given else "cannot be opened without options"
-            raise ConfigError(f"the {self.protocol!r} filesystem {what}", key=OPTIONS + "*") from error
         except Exception as error:  # some ask the store as soon as they are made
+            if isinstance(error, _MISTAKES) and not isinstance(error.__cause__, OSError):
+                what = f"does not take the options {sorted(given)}" if given else "cannot be opened without options"
+                raise ConfigError(f"the {self.protocol!r} filesystem {what}", key=OPTIONS + "*") from error
             # No object was asked for: a file that is not there is a key's, and the answer is none about an index.
             failure = failure_of(error, shown_url(configs.get(_URL, "")), has_codes=True)
             if failure is None:

@@ -68,7 +68,7 @@ class AnyStore(FsspecStore):
         try:
             filesystem = self._free.pop()
         except IndexError:
-            filesystem = self._open_another()
+            filesystem = _opened_again(self._open_another)
         try:
             found = getattr(filesystem, method)(path, **arguments)
         except _ANSWERS:
@@ -128,6 +128,14 @@ class FsspecFetcher(ComposedFetcher):
                 raise
             hint = _OF_HADOOP if library[1] in ("libjvm", "libhdfs") else None
             raise MissingExtra(f"{self.protocol}:// cannot be read: {library[0]}", hint=hint) from error
+
+
+def _opened_again(open_another: Callable[[], Any]) -> Any:
+    """Another filesystem. Raises StorageUnavailable if it refuses the options, because it took them before."""
+    try:
+        return open_another()
+    except ConfigError as error:
+        raise StorageUnavailable("the filesystem cannot be opened again") from error
 
 
 def _of_library(name: str, call: Callable[[], T]) -> T:

@@ -350,6 +350,32 @@ def test_a_connection_that_failed_is_not_used_again(connected: FsspecStore, monk
     assert [one.used for one in Connected.opened] == [2, 2]
 
 
+def test_options_that_were_taken_once_are_not_to_blame(connected: FsspecStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only an error of the store lets the broker go on."""
+
+    def fails(*arguments: Any, **options: Any) -> None:
+        raise ValueError("the negotiation failed")
+
+    monkeypatch.setattr(Connected, "__init__", fails)
+    monkeypatch.setattr(Connected, "use", lambda *arguments: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        connected.get("a", 0, 5)
+    with pytest.raises(StorageUnavailable, match="cannot be opened again"):
+        connected.get("a", 0, 5)
+
+
+def test_a_server_that_is_away_is_no_wrong_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    """smbprotocol raises a ValueError for it, whose cause is the error of the connection."""
+
+    def fails(*arguments: Any, **options: Any) -> None:
+        raise ValueError("Failed to connect to 'host:445'") from ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setitem(_registry, "smb", Connected)
+    monkeypatch.setattr(Connected, "__init__", fails)
+    with pytest.raises(StorageUnavailable, match="Connection refused"):
+        opened("smb://host/share/x", timeout="5")
+
+
 def test_a_key_that_is_gone_is_no_missing_object(connected: FsspecStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection is opened in the middle of a read. An index that counts as absent shows aborted records."""
 
