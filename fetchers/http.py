@@ -123,7 +123,7 @@ def _connections(options: dict[str, Any]) -> _Connections:
     proxy, ca_certs = options.get("proxy"), options.get("ca_certs")
     if proxy and not is_http_url(str(proxy)):
         raise ConfigError("the proxy is no http:// or https:// URL", key=OPTIONS + "proxy")
-    if ca_certs is not None and not os.path.isfile(str(ca_certs)):
+    if ca_certs and not os.path.isfile(str(ca_certs)):
         raise ConfigError("the file of certificates is not there", key=OPTIONS + "ca_certs")
     settings: dict[str, Any] = {
         "maxsize": _MAX_CONNECTIONS,
@@ -215,6 +215,8 @@ class HttpStore:
             raise failure from _without_url(error)
 
     def _answer(self, url: str, wanted: WantedRange) -> urllib3.BaseHTTPResponse:
+        if not is_http_url(url):  # one of the metadata, or of a service
+            raise StorageDenied("the address of the object is no http:// or https:// URL")
         range_header = f"bytes={wanted.start}-{'' if wanted.end < 0 else wanted.end - 1}"
         for _ in range(_MAX_REDIRECTS + 1):
             own = self._headers if _origin(url) == _origin(urlunsplit(self._base)) else {}

@@ -294,6 +294,19 @@ def test_what_is_refused(configs: Mapping[str, str], text: str) -> None:
     assert "s3cret" not in str(caught.value)
 
 
+def test_an_empty_option_is_none() -> None:
+    HttpFetcher().configure({URL: "http://h/x", OPTIONS + "ca_certs": "", OPTIONS + "proxy": ""})
+
+
+@pytest.mark.parametrize("url", ["https://h:99999/x?s3cret", "https://h:s3cret/x", "http://[::1/x", "ftp://h/x", "x"])
+def test_an_address_that_is_no_url(url: str) -> None:
+    """It stands in the metadata of a segment, or in the answer of a service: a broker has to be able to go on."""
+    store = HttpFetcher().open_store({URL: "http://h/x"})
+    for ask in (store.get_url, store.url_size):
+        with pytest.raises(StorageDenied, match="address of the object is no"):
+            ask(url)
+
+
 def test_without_urllib3(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "urllib3", None)
     with pytest.raises(MissingExtra) as caught:
