@@ -11,6 +11,7 @@ Rules of the file:
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -156,11 +157,13 @@ def _integer(value: Any, at: str) -> Any:
 
 
 def _number(value: Any, at: str) -> Any:
-    if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+    if value is None:
+        return None
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
         try:
-            return None if value is None else float(value)
-        except OverflowError:
-            raise Undecodable(f"{at}: a number beyond those of 64 bits") from None
+            return float(value)
+        except OverflowError:  # a number of more than 308 digits, as 1e400 is
+            return math.inf if value > 0 else -math.inf
     raise _other(value, at, "a number")
 
 

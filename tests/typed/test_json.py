@@ -83,6 +83,8 @@ def test_random_values_are_read_as_python_reads_them(rows: list[Any], indent: in
         (b'{"id": 1, "id": 2}', {"id": 2}),
         (b' \n{"id": 3}\r\n ', {"id": 3}),
         (b'{"id": 4, "inner": null}', {"id": 4}),
+        (b'{"id": 5, "price": 1' + b"0" * 400 + b"}", {"id": 5, "price": float("inf")}),
+        (b'{"id": 6, "price": -1' + b"0" * 400 + b"}", {"id": 6, "price": float("-inf")}),
     ],
 )
 def test_what_arrows_reader_refuses_and_json_allows(value: bytes, row: Any) -> None:
