@@ -21,7 +21,7 @@ import fsspec
 
 from fetchers._composed import ComposedFetcher
 from fetchers._identity import Identities
-from fetchers._options import timeouts_of
+from fetchers._options import Timeouts, timeouts_of
 from fetchers._store import FsspecStore
 from remote_fetch.errors import ConfigError, MissingExtra, RemoteFetchError, StorageUnavailable
 from remote_fetch.hosts import shown_url
@@ -111,6 +111,11 @@ class FsspecFetcher(ComposedFetcher):
             raise ConfigError(f"fsspec knows no filesystem {scheme!r}", key=_URL)
         self.protocol = scheme if found else "file"
         super().configure(configs)
+
+    def options(self, given: Mapping[str, Any], timeouts: Timeouts) -> Mapping[str, Any]:
+        """As `ComposedFetcher.options`. Clients of HTTP take a user and a password as a tuple, which JSON has not."""
+        auth = given.get("auth")
+        return {**given, "auth": tuple(auth)} if isinstance(auth, list) else given
 
     def open_store(self, configs: Mapping[str, str]) -> AnyStore:
         """As `ComposedFetcher.open_store`."""

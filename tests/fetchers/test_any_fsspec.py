@@ -212,6 +212,20 @@ def test_options_stand_in_the_url_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert taken == {"host": "example.com", "user": "given", "port": 22}
 
 
+def test_a_user_with_a_password_is_a_tuple(monkeypatch: pytest.MonkeyPatch) -> None:
+    """httpx and requests refuse a list, and the option is JSON."""
+    taken: dict[str, Any] = {}
+
+    class Host(Slow):
+        def __init__(self, **options: Any) -> None:
+            super().__init__()
+            taken.update(options)
+
+    monkeypatch.setitem(_registry, "webdav", Host)
+    opened("webdav://tier", auth='["me", "s3cret"]', base_url="https://host/").close()
+    assert taken == {"auth": ("me", "s3cret"), "base_url": "https://host/"}
+
+
 def test_what_nobody_knows() -> None:
     with pytest.raises(ConfigError, match="fsspec knows no filesystem 'nosuch'"):
         opened("nosuch://s3cret@host/x")
