@@ -71,7 +71,7 @@ class HttpFetcher(ComposedFetcher):
         given = options_of(configs)
         headers = _headers(given)
         hosts = _redirect_hosts(given)
-        return HttpStore(url, _connections(given), headers, timeouts_of(configs), hosts, self._identities)
+        return HttpStore(url, _connections(given, url), headers, timeouts_of(configs), hosts, self._identities)
 
     def close(self) -> None:
         """As `RemoteStorageFetcher.close`."""
@@ -112,8 +112,8 @@ class _Connections(NamedTuple):
     current: CurrentDeadline
 
 
-def _connections(options: dict[str, Any]) -> _Connections:
-    """Connections with these options. Raises ConfigError, MissingExtra."""
+def _connections(options: dict[str, Any], url: str = "") -> _Connections:
+    """Connections with these options, to the server of `url` if it is given. Raises ConfigError, MissingExtra."""
     try:
         import urllib3  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -123,7 +123,8 @@ def _connections(options: dict[str, Any]) -> _Connections:
     proxy, ca_certs = options.get("proxy"), options.get("ca_certs")
     if proxy and not is_http_url(str(proxy)):
         raise ConfigError("the proxy is no http:// or https:// URL", key=OPTIONS + "proxy")
-    if ca_certs and not os.path.isfile(str(ca_certs)):
+    is_plain = url.lower().startswith("http://") and not proxy
+    if ca_certs and not is_plain and not os.path.isfile(str(ca_certs)):
         raise ConfigError("the file of certificates is not there", key=OPTIONS + "ca_certs")
     settings: dict[str, Any] = {
         "maxsize": _MAX_CONNECTIONS,

@@ -283,7 +283,7 @@ def test_there_is_no_listing(server: RangeServer) -> None:
         ({URL: "http://h/x", OPTIONS + "headers": '{"s3cret: x": "y"}'}, "a header has a character"),
         ({URL: "http://h/x", OPTIONS + "proxy": "s3cret@proxy:3128"}, "the proxy is no http://"),
         ({URL: "http://h/x", OPTIONS + "proxy": "http://me:s3cret@proxy:port"}, "the proxy is no http://"),
-        ({URL: "http://h/x", OPTIONS + "ca_certs": "/no/such/file"}, "the file of certificates is not there"),
+        ({URL: "https://h/x", OPTIONS + "ca_certs": "/no/such/file"}, "the file of certificates is not there"),
     ],
 )
 def test_what_is_refused(configs: Mapping[str, str], text: str) -> None:
@@ -294,8 +294,13 @@ def test_what_is_refused(configs: Mapping[str, str], text: str) -> None:
     assert "s3cret" not in str(caught.value)
 
 
-def test_an_empty_option_is_none() -> None:
-    HttpFetcher().configure({URL: "http://h/x", OPTIONS + "ca_certs": "", OPTIONS + "proxy": ""})
+@pytest.mark.parametrize("url", ["http://h/x", "https://h/x"])
+def test_an_empty_option_is_none(url: str) -> None:
+    HttpFetcher().configure({URL: url, OPTIONS + "ca_certs": "", OPTIONS + "proxy": ""})
+
+
+def test_certificates_are_not_needed_without_tls() -> None:
+    HttpFetcher().configure({URL: "HTTP://h/x", OPTIONS + "ca_certs": "/no/such/file"})
 
 
 @pytest.mark.parametrize("url", ["https://h:99999/x?s3cret", "https://h:s3cret/x", "http://[::1/x", "ftp://h/x", "x"])
