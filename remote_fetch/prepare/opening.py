@@ -8,7 +8,8 @@ Rules of the file:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TypeAlias
 
 from remote_fetch.errors import CorruptSegment, EpochMismatch
 from remote_fetch.formats.checkpoints import parse_leader_epoch_checkpoint
@@ -25,22 +26,23 @@ from remote_fetch.model import (
 from remote_fetch.observe import SegmentScanned
 from remote_fetch.prepare.segment_files import ProducerSnapshots, damaged_file, parsed
 from remote_fetch.prepare.view import OpenPartition, untiered
-from remote_fetch.session.brokers import Brokers
 from remote_fetch.session.storage import Storage
 
-if TYPE_CHECKING:
-    from remote_fetch.locate.cluster import Cluster
+__all__ = ["StillHolds", "open_partition"]
 
-__all__ = ["open_partition"]
+StillHolds: TypeAlias = Callable[[TopicIdPartition, int, int], bool]
+"""`Cluster.still_holds`, or a question that asks it."""
 
 _ASKED_CHECKPOINTS = 8
 """How many of a listing's last checkpoints are read. Segments overlap only after an election, and only a few do."""
 
 
 def open_partition(
-    storage: Storage, brokers: Brokers | None, timeline: Timeline, isolation: IsolationLevel, log: LogBounds
+    storage: Storage, holds: StillHolds | None, timeline: Timeline, isolation: IsolationLevel, log: LogBounds
 ) -> OpenPartition:
     """Fetch the lineage of a timeline's partition and, for read_committed, the offset up to which the tier is stable.
+
+    `holds` asks the brokers, as `Cluster.still_holds`. None: there are none.
 
     Raises EpochMismatch if the broker's log has lost the end of the tier and its leader has not uploaded it again.
     Raises CorruptSegment for damaged state files, Unlocatable if read_committed finds no producer snapshot, and the
@@ -48,8 +50,8 @@ def open_partition(
     """
     partition = timeline.partition
     lineage = _lineage(storage, timeline)
-    if brokers is not None:
-        _confirm(brokers.cluster, partition, lineage)
+    if holds is not None:
+        _confirm(holds, partition, lineage)
     accepted = [segment for segment in timeline.segments if lineage.accepts(segment)]
     if not accepted:
         return untiered(partition, isolation, log)
@@ -111,12 +113,12 @@ def _contradiction(segment: RemoteLogSegmentMetadata) -> CorruptSegment:
     return damaged_file(segment, IndexType.LEADER_EPOCH, text).at(offset=segment.start_offset)
 
 
-def _confirm(cluster: Cluster, partition: TopicIdPartition, lineage: Lineage) -> None:
+def _confirm(holds: StillHolds, partition: TopicIdPartition, lineage: Lineage) -> None:
     """Ask the broker whether the tier's lineage is still the lineage of the log (KIP-320)."""
     if lineage.end_offset is None:
         return
     epoch = lineage.epoch_for(lineage.end_offset - 1)
-    if epoch is not None and not cluster.still_holds(partition, epoch, lineage.end_offset):
+    if epoch is not None and not holds(partition, epoch, lineage.end_offset):
         raise EpochMismatch(
             f"the log is no longer the one whose leader epoch {epoch} ended at {lineage.end_offset} in the tier",
             topic=partition.topic,

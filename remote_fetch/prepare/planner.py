@@ -76,15 +76,19 @@ class Planner:
             return tuple(call.wait(TIMEOUT_MS) for call in calls)
 
     def open_timeline(self, timeline: Timeline, log: LogBounds) -> OpenPartition:
-        """Open one partition whose segments are known. `log` has the ends of the log. Raises the errors of `open`."""
-        return open_partition(self._storage, self._brokers, timeline, self._isolation, log)
+        """Open one partition whose segments are known. `log` has the ends of the log. A broker is not waited for.
+
+        Raises the errors of `open`.
+        """
+        holds = None if self._brokers is None else self._brokers.cluster.still_holds
+        return open_partition(self._storage, holds, timeline, self._isolation, log)
 
     def reopened(self, opened: OpenPartition) -> OpenPartition:
         """The partition, opened once more if that failed. Raises the errors of `open_partition`, also with a broker."""
         if opened.unread is None:
             return opened
         timeline = self._locator.timeline(opened.partition)
-        return replace(self.open_timeline(timeline, opened.log), local_start=opened.local_start)
+        return replace(self._opened(timeline, opened.log), local_start=opened.local_start)
 
     def first_offset_at(self, opened: OpenPartition, timestamp_ms: int) -> int | None:
         """The first offset whose record is not before the time; None if there is none. Raises the errors of reading."""
@@ -140,9 +144,8 @@ class Planner:
 
     def _opened(self, timeline: Timeline, log: LogBounds) -> OpenPartition:
         """As `open_timeline`, and a broker that is away is waited for."""
-        if self._brokers is None:
-            return self.open_timeline(timeline, log)
-        return self._brokers.guard.patiently(timeline.partition, partial(self.open_timeline, timeline, log))
+        holds = None if self._brokers is None else self._brokers.guard.still_holds
+        return open_partition(self._storage, holds, timeline, self._isolation, log)
 
     def _log_bounds(self, partition: TopicIdPartition, log_start: int | None) -> LogBounds:
         """The ends of the log.

@@ -77,11 +77,9 @@ class TimeLookup:
                 return found
         except RemoteFetchError as error:
             self._fallback.after(error, opened.partition, pieces[0].first_offset, pieces[-1].last_offset)
-        brokers = self._brokers
-        assert brokers is not None, "only a session with a broker falls back"
+        assert self._brokers is not None, "only a session with a broker falls back"
         # The broker knows the whole log. Its answer lies after the searched slices, which have no such record.
-        ask = partial(brokers.cluster.offset_for_time, opened.partition, timestamp_ms, opened.isolation)
-        return brokers.guard.patiently(opened.partition, ask)
+        return self._brokers.guard.offset_for_time(opened.partition, timestamp_ms, opened.isolation)
 
     def _first_in_tier(self, opened: OpenPartition, pieces: Iterable[SegmentSlice], timestamp_ms: int) -> int | None:
         for piece in self._not_passed(pieces, timestamp_ms):

@@ -89,7 +89,7 @@ class BrokerReader:
         """
         partition, stop = step.partition, step.last_offset + 1
         pace = Pace(step.first_offset, self._clock, self._clock())
-        log = KnownLog(self._cluster, partition, step.first_offset, lineage)
+        log = KnownLog(self._guard, partition, step.first_offset, lineage)
         while pace.offset < stop and (log_end := self._wait_ready(step, isolation, pace, log)) is not None:
             consumer = self._cluster.consumer(isolation)
             log.assign(consumer, pace.offset, log_end)
@@ -119,7 +119,7 @@ class BrokerReader:
         known = {(partition.topic, partition.partition): partition for partition in starts}
         offsets = dict(starts)
         logs = {
-            place: KnownLog(self._cluster, partition, starts[partition], lineages.get(partition, _NO_STORE))
+            place: KnownLog(self._guard, partition, starts[partition], lineages.get(partition, _NO_STORE))
             for place, partition in known.items()
         }
         while True:

@@ -130,9 +130,17 @@ class LogGuard:
 
         `check` still asks: records may be deleted between a plan and its first slice.
         """
-        return self.patiently(
+        return self._patiently(
             partition, lambda: self._cluster.log_bounds(partition, isolation, by_consumer=by_consumer)
         )
+
+    def still_holds(self, partition: TopicIdPartition, leader_epoch: int, end_offset: int) -> bool:
+        """As `Cluster.still_holds`. Raises the errors of `confirm`."""
+        return self._patiently(partition, lambda: self._cluster.still_holds(partition, leader_epoch, end_offset))
+
+    def offset_for_time(self, partition: TopicIdPartition, timestamp_ms: int, isolation: IsolationLevel) -> int | None:
+        """As `Cluster.offset_for_time`. Raises the errors of `confirm`."""
+        return self._patiently(partition, lambda: self._cluster.offset_for_time(partition, timestamp_ms, isolation))
 
     def ask(
         self, partition: TopicIdPartition, isolation: IsolationLevel, *, timeout_s: float | None = None
@@ -151,24 +159,7 @@ class LogGuard:
 
         Raises the errors of `authorise`, and KafkaException with the broker's error after it was away too long.
         """
-        self.patiently(partition, lambda: self._describe(partition))
-
-    def patiently(self, partition: TopicIdPartition, ask: Callable[[], T]) -> T:
-        """Ask a question again while the broker is away.
-
-        Raises the last error after `wait_s`, and an error that has another cause at once.
-        """
-        deadline = Deadline.after(self._patience.wait_s, self._clock)
-
-        def is_away(error: KafkaException) -> bool:
-            self._say_away(partition, error)
-            if error.args[0].code() == KafkaError._UNKNOWN_PARTITION and not deadline.is_over:
-                self._is_there(partition)
-            return True
-
-        answer = retry(ask, KafkaException, until=deadline, pause_s=self._patience.pause_s, may_pass=is_away)
-        self._is_away = False
-        return answer
+        self._patiently(partition, lambda: self._describe(partition))
 
     def pass_over(self, partition: TopicIdPartition, next_offset: int, log_start: int) -> int:
         """`next_offset`, or the log start if it is larger and records may be skipped.
@@ -238,7 +229,24 @@ class LogGuard:
                 return replace(known, ask_at=self._clock() + self._patience.slice_pause_s)
             self._is_away = False
             return heard
-        return self.patiently(partition, lambda: ask(None))
+        return self._patiently(partition, lambda: ask(None))
+
+    def _patiently(self, partition: TopicIdPartition, ask: Callable[[], T]) -> T:
+        """Ask a question again while the broker is away.
+
+        Raises the last error after `wait_s`, and an error that has another cause at once.
+        """
+        deadline = Deadline.after(self._patience.wait_s, self._clock)
+
+        def is_away(error: KafkaException) -> bool:
+            self._say_away(partition, error)
+            if error.args[0].code() == KafkaError._UNKNOWN_PARTITION and not deadline.is_over:
+                self._is_there(partition)
+            return True
+
+        answer = retry(ask, KafkaException, until=deadline, pause_s=self._patience.pause_s, may_pass=is_away)
+        self._is_away = False
+        return answer
 
     def _is_there(self, partition: TopicIdPartition, timeout_s: float | None = None) -> None:
         """Raise the broker's error about a topic that was deleted, or that this principal may not see any more."""

@@ -21,9 +21,9 @@ from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import LogTruncated
 from remote_fetch.failures.broker_errors import end_of_truncated_epoch, is_of_state, is_truncation, lacks_epoch
 from remote_fetch.locate.clients import Consumer
-from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.model import TopicIdPartition
+from remote_fetch.session.guard import LogGuard
 
 __all__ = ["KnownLog", "is_refused_offset", "leader_epoch_of"]
 
@@ -41,8 +41,8 @@ class KnownLog:
     read what lies between.
     """
 
-    def __init__(self, cluster: Cluster, partition: TopicIdPartition, first_offset: int, lineage: Lineage) -> None:
-        self._cluster = cluster
+    def __init__(self, guard: LogGuard, partition: TopicIdPartition, first_offset: int, lineage: Lineage) -> None:
+        self._guard = guard
         self._partition = partition
         self._lineage = lineage
         self._offset = first_offset
@@ -128,7 +128,7 @@ class KnownLog:
         """Whether the log has the end of the lineage. Then the lineage is wrong about `offset`, and is forgotten."""
         end = self._lineage.end_offset
         last = None if end is None else self._lineage.epoch_for(end - 1)
-        if end is None or last is None or offset >= end or not self._cluster.still_holds(self._partition, last, end):
+        if end is None or last is None or offset >= end or not self._guard.still_holds(self._partition, last, end):
             return False
         self._lineage = Lineage.unknown()
         return True

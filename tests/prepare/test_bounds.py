@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from types import SimpleNamespace
@@ -463,10 +462,6 @@ class FakeCluster:
     def offset_for_time(self, partition: TopicIdPartition, timestamp_ms: int, isolation: IsolationLevel) -> int:
         self.asked.append(timestamp_ms)
         return 17
-
-    def patiently(self, partition: TopicIdPartition, ask: Callable[[], int]) -> int:
-        """As `LogGuard.patiently`."""
-        return ask()
 
     def close(self) -> None:
         """There is nothing to close."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 from hypothesis import given
@@ -25,11 +23,10 @@ from remote_fetch.model import (
     Uuid,
 )
 from remote_fetch.plan.ranges import SegmentSlice, plan_offsets
-from remote_fetch.prepare.opening import open_partition
+from remote_fetch.prepare.opening import StillHolds, open_partition
 from remote_fetch.prepare.positions import narrow_edges, narrow_slice
 from remote_fetch.prepare.transactions import load_aborted
 from remote_fetch.prepare.view import OpenPartition
-from remote_fetch.session.brokers import Brokers
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
@@ -47,10 +44,12 @@ def session_of(fetcher: Bucket | WatchedBucket) -> Iterator[Session]:
         yield session
 
 
-def opened_in(session: Session, isolation: IsolationLevel, log: LogBounds) -> OpenPartition:
+def opened_in(
+    session: Session, isolation: IsolationLevel, log: LogBounds, holds: StillHolds | None = None
+) -> OpenPartition:
     """The one partition of the session, opened."""
     (partition,) = session.locator.partitions(None)
-    return open_partition(session.storage, session.brokers, session.locator.timeline(partition), isolation, log)
+    return open_partition(session.storage, holds, session.locator.timeline(partition), isolation, log)
 
 
 class TestOpen:
@@ -207,31 +206,20 @@ class TestNarrow:
         assert found[0].start_position > 0
 
 
-class Diverging:
-    """A cluster whose log is, or is not, the one that the tier ends with."""
-
-    def __init__(self, holds: bool) -> None:
-        self.holds = holds
-        self.asked: list[tuple[int, int]] = []
-
-    def still_holds(self, partition: TopicIdPartition, leader_epoch: int, end_offset: int) -> bool:
-        self.asked.append((leader_epoch, end_offset))
-        return self.holds
-
-    def close(self) -> None: ...
-
-
 @pytest.mark.parametrize("holds", [True, False])
 def test_the_broker_confirms_the_lineage_of_the_tier(holds: bool) -> None:
     """After an unclean election, and before the new leader's first upload, nothing in the tier tells of it."""
     log = plain_log()
-    broker = Diverging(holds)
+    asked: list[tuple[int, int]] = []
+
+    def answer(partition: TopicIdPartition, leader_epoch: int, end_offset: int) -> bool:
+        asked.append((leader_epoch, end_offset))
+        return holds
+
     with session_of(Bucket(log.segments())) as session:
-        session.brokers = cast(Brokers, SimpleNamespace(cluster=broker))
         if holds:
-            assert opened_in(session, UNCOMMITTED, LogBounds(0, 60)).stop_offset == 60
+            assert opened_in(session, UNCOMMITTED, LogBounds(0, 60), answer).stop_offset == 60
         else:
             with pytest.raises(EpochMismatch, match="ended at 60 in the tier"):
-                opened_in(session, UNCOMMITTED, LogBounds(0, 60))
-    ((epoch, end_offset),) = broker.asked
-    assert (epoch, end_offset) == (log.segments()[-1].metadata.segment_leader_epochs[-1].epoch, 60)
+                opened_in(session, UNCOMMITTED, LogBounds(0, 60), answer)
+    assert asked == [(log.segments()[-1].metadata.segment_leader_epochs[-1].epoch, 60)]

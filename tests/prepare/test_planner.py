@@ -15,7 +15,7 @@ from remote_fetch.model import IndexType, IsolationLevel, LogBounds, TopicIdPart
 from remote_fetch.observe import Event, Fallback, Notice
 from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice
 from remote_fetch.prepare.planner import Planner
-from remote_fetch.prepare.view import OpenPartition, PartitionPlan
+from remote_fetch.prepare.view import OpenPartition, PartitionPlan, untiered
 from remote_fetch.session.broker import BrokerReader
 from remote_fetch.session.brokers import Brokers
 from remote_fetch.session.guard import LogGuard, Patience
@@ -118,19 +118,38 @@ class Elects:
         """There is nothing to close."""
 
 
+def give_electing(session: Session, heard: list[Event]) -> None:
+    """Give a session brokers that elect leaders."""
+    cluster = cast(Cluster, Elects())
+    guard = LogGuard(cluster, heard.append, skips=False, patience=Patience(pause_s=0))
+    session.brokers = Brokers(cluster, guard, None)
+
+
 def test_a_broker_that_is_away_is_waited_for() -> None:
     """It answers about the ends of the log, about the end of the tier, and about a time behind the tier."""
     heard: list[Event] = []
     with session_of(events=heard) as session:
-        cluster = cast(Cluster, Elects())
-        guard = LogGuard(cluster, heard.append, skips=False, patience=Patience(pause_s=0))
-        session.brokers = Brokers(cluster, guard, None)
+        give_electing(session, heard)
         planner = Planner(session, UNCOMMITTED)
         partitions = session.locator.partitions("topic")
         late_ms = FIRST_TIMESTAMP_MS + 1000 * 65
         found = planner.open(partitions, lambda opened: (opened.stop_offset, planner.first_offset_at(opened, late_ms)))
     assert found == ((60, 65),)
     assert [event.is_wait for event in heard if isinstance(event, Notice)] == [True, True, True]
+
+
+def test_a_broker_that_is_away_is_also_waited_for_when_a_partition_is_opened_again() -> None:
+    """The store's checkpoints are read once."""
+    heard: list[Event] = []
+    fetcher = WatchedBucket(Bucket(LOG.segments()))
+    with Session(Config.parse({}), fetcher, heard.append) as session:
+        give_electing(session, heard)
+        (partition,) = session.locator.partitions("topic")
+        unread = BrokerRange(partition, 0, 59, "unavailable")
+        failed = replace(untiered(partition, UNCOMMITTED, LogBounds(0, 70)), unread=unread)
+        assert Planner(session, UNCOMMITTED).reopened(failed).stop_offset == 60
+    read = [call.metadata.start_offset for call in fetcher.calls if call.index_type is IndexType.LEADER_EPOCH]
+    assert sorted(read) == [0, 20, 40]
 
 
 def test_what_cannot_be_planned_is_raised_or_left_to_the_broker() -> None:

@@ -49,8 +49,8 @@ def records(first: int, stop: int, epoch: int) -> list[Message]:
 class Log(Broker):
     """A broker whose consumer seeks. The first `refused` seeks come before librdkafka has assigned the partition.
 
-    A reader that only waits for the log fails. `holds`: the log has the end of the store's lineage. The log starts at
-    `starts` after a message came that refuses an offset.
+    A reader that only waits for the log fails. `holds`: the log has the end of the store's lineage. `is_electing`: no
+    leader answers the first question about it. The log starts at `starts` after a message came that refuses an offset.
     """
 
     refused: int = 0
@@ -58,9 +58,13 @@ class Log(Broker):
     sought: list[tuple[int, int | None]] = field(default_factory=list)
     times_asked: int = 0
     holds: bool = False
+    is_electing: bool = False
     proven: list[tuple[int, int]] = field(default_factory=list)
 
     def still_holds(self, partition: TopicIdPartition, leader_epoch: int, end_offset: int) -> bool:
+        if self.is_electing:
+            self.is_electing = False
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
         self.proven.append((leader_epoch, end_offset))
         return self.holds
 
@@ -193,6 +197,12 @@ class TestRecords:
         log = Log([[parted(3)], records(5, 10, 0)], holds=holds)
         assert (read(log, self.HOLE) == whole) is holds
         assert (log.proven, log.sought) == ([(2, 20)], [(5, 1)])
+
+    @pytest.mark.parametrize("holds", [True, False])
+    def test_a_broker_that_is_away_does_not_decide_about_a_lineage(self, holds: bool) -> None:
+        log = Log([records(5, 7, 0), records(7, 10, 2)], holds=holds, is_electing=True)
+        rows, error = read(log, self.HOLE)
+        assert (rows, error is None) == (([5, 6, 7, 8, 9], True) if holds else ([], False))
 
     def test_of_an_older_leader_than_the_store_s_last(self) -> None:
         """librdkafka finds the log long enough, although the store's last leader never led it."""

@@ -9,10 +9,10 @@ Rules of the file:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pytest
@@ -34,8 +34,6 @@ from remote_fetch.testing.log_builder import LogBuilder
 from tests.scan.bucket import COLUMNS, Row, rows_of
 
 __all__ = ["Broker", "Stream", "Unlocated", "give_broker", "read_with_broker", "sessions_without_segments"]
-
-T = TypeVar("T")
 
 
 class Broker:
@@ -64,10 +62,6 @@ class Broker:
 
     def authorise(self, partition: TopicIdPartition) -> None:
         """As `LogGuard.authorise`."""
-
-    def patiently(self, partition: TopicIdPartition, ask: Callable[[], T]) -> T:
-        """As `LogGuard.patiently`."""
-        return ask()
 
     def check(self, partition: TopicIdPartition, isolation: IsolationLevel, next_offset: int) -> int:
         """As `LogGuard.check`."""
