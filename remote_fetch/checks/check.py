@@ -22,6 +22,7 @@ from remote_fetch.errors import (
     StorageUnavailable,
 )
 from remote_fetch.failures.broker_errors import broker_says
+from remote_fetch.fetch.plugins import scheme_of
 
 __all__ = ["Check", "State", "failed", "tried"]
 
@@ -95,6 +96,5 @@ def failed(name: str, url: str | None, error: RemoteFetchError) -> Check:
 
 
 def _hint(url: str | None, error: RemoteFetchError) -> str | None:
-    scheme = (url or "").partition("://")[0].lower()
-    kind = "s3" if scheme.startswith("s3") else ""
+    kind = "s3" if scheme_of(url or "").startswith("s3") else ""
     return next((hint for cls, of_kind, hint in _HINTS if isinstance(error, cls) and of_kind in ("", kind)), None)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from remote_fetch.checks.check import State, tried
+from remote_fetch.checks.check import State, failed, tried
 from remote_fetch.checks.storage_checks import located
 from remote_fetch.errors import (
     ErrorKind,
@@ -223,6 +223,16 @@ def test_a_locator_that_cannot_be_asked_shows_no_empty_tier(reason: ErrorKind | 
     session: Any = SimpleNamespace(locator=empty, check_located=check)
     found, segment = tried("metadata", None, lambda: located(session, None))
     assert (found.state, segment) == (State.OK if reason is None else State.FAILED, None)
+
+
+@pytest.mark.parametrize(
+    ("url", "is_s3"), [("S3a://tier", True), ("s3-tier", False), ("/mnt/s3", False), (None, False)]
+)
+def test_the_hints_of_s3_are_for_urls_of_s3(url: str | None, is_s3: bool) -> None:
+    """The name of a directory may begin like them."""
+    hint = failed("list", url, StorageUnavailable("broke off")).hint
+    assert hint is not None
+    assert ("path style" in hint) is is_s3
 
 
 @pytest.mark.parametrize(
