@@ -114,7 +114,8 @@ class ParquetFiles:
     no day and no hour, is refused with a ConfigError.
 
     `of_table`: the types of columns are those of a table. Then files have no Arrow schema of their own, by which some
-    readers find a list of fixed size, or text of another width, where the table has another type.
+    readers find a list of fixed size, or text of another width, where the table has another type. `_needs_arrow` tells
+    the exceptions.
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class ParquetFiles:
         self._how: Any = {
             "compression": COMPRESSIONS[compression],
             "use_dictionary": _may_repeat(self._schema),
-            "store_schema": not of_table or any(_has_null_type(one.type) for one in schema),
+            "store_schema": not of_table or any(_needs_arrow(one.type) for one in schema),
         }
         self._open: dict[_Key, _OpenFile] = {}
         self._pending_bytes = 0
@@ -258,9 +259,16 @@ def _may_repeat(schema: pa.Schema) -> list[str]:
     return [path for path in (columns.column(at).path for at in range(len(columns))) if path != "offset"]
 
 
-def _has_null_type(kind: pa.DataType) -> bool:
-    """Whether it is the type of nothing but null, or holds it: Parquet has none, and the Arrow schema tells it."""
-    return pa.types.is_null(kind) or any(_has_null_type(kind.field(at).type) for at in range(kind.num_fields))
+def _needs_arrow(kind: pa.DataType) -> bool:
+    """Whether files of a table have to tell the Arrow type, or one that it holds.
+
+    Parquet has no type of nothing but null. Dictionaries and views are in the files of older versions, and pyiceberg
+    reads no table in which some files tell them and others do not.
+    """
+    is_view = pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)
+    if is_view or pa.types.is_null(kind) or pa.types.is_dictionary(kind):
+        return True
+    return any(_needs_arrow(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def _bounds(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, tuple[int, int]]:

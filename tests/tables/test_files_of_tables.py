@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from remote_fetch.tables import parquet_files
+from tests.cases import each_of
 from tests.tables.tables import FORMATS, Topic, export, opened, target
 
 KINDS: dict[str, tuple[pa.DataType, Any]] = {
     "embedding": (pa.list_(pa.float32(), 2), [0.5, 1.5]),
-    "view": (pa.string_view(), "a text of more than twelve bytes"),
     "wide": (pa.large_string(), "wide"),
     "day_of": (pa.date64(), datetime.date(2024, 2, 1)),
     "items": (pa.list_view(pa.int32()), [1, 2]),
@@ -51,6 +52,27 @@ def test_a_column_of_nothing_but_null(tmp_path: Path) -> None:
     where = target("delta", tmp_path / "lake")
     export(Topic(tmp_path / "tier").grow(1), where, transform=transform)
     assert pl.scan_delta(where["to"]).select("nothing").unique().collect().to_dicts() == [{"nothing": None}]
+
+
+TEXTS = pa.dictionary(pa.int32(), pa.string())
+
+
+@each_of("kind", [TEXTS, pa.string_view(), pa.binary_view(), pa.list_(TEXTS), pa.struct([("a", pa.string_view())])])
+def test_a_table_that_an_older_version_began(tmp_path_factory: pytest.TempPathFactory, kind: Any) -> None:
+    """All its files had the Arrow schema, and pyiceberg does not put a dictionary or a view together with text."""
+    tmp_path = tmp_path_factory.mktemp("lake")
+
+    def transform(batch: pa.RecordBatch) -> pa.Table:
+        names = ["partition", "offset"]
+        return pa.table([*map(batch.column, names), pa.nulls(batch.num_rows, kind)], names=[*names, "x"])
+
+    topic, where = Topic(tmp_path / "tier").grow(1), target("iceberg", tmp_path / "lake")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parquet_files, "_needs_arrow", lambda _: True)
+        export(topic, where, transform=transform)
+    export(topic.grow(1), where, transform=transform)
+    inner: Any = opened(where)
+    assert inner._table.scan().to_arrow().num_rows == 40
 
 
 def test_a_directory_keeps_the_types_of_arrow(tmp_path: Path) -> None:
