@@ -351,6 +351,8 @@ def _is_mistaken(known: pa.DataType, wanted: pa.DataType) -> bool:
 
     It does so with text and bytes, with decimals of another scale, and with half floats in a column of floats.
     """
+    if isinstance(wanted, pa.DictionaryType):
+        return _is_mistaken(known, wanted.value_type)
     if pa.types.is_decimal(known) and pa.types.is_decimal(wanted):
         return bool(known.scale != wanted.scale)
     if pa.types.is_float16(wanted) or _is_text(known) != _is_text(wanted):

@@ -30,6 +30,7 @@ def giving(kind: pa.DataType, value: Any = None) -> Callable[[pa.RecordBatch], p
 
 
 TEXT, BYTES = pa.string(), pa.binary()
+WORDS = pa.dictionary(pa.int32(), TEXT)
 
 
 @each_of(
@@ -67,6 +68,8 @@ def test_bytes_that_would_mean_another_value_are_refused(
             "decimal128(10, 2)",
         ),
         (giving(pa.int8(), 1), giving(pa.int64(), 2), "int64"),
+        (giving(WORDS, "a"), giving(WORDS, "b"), str(WORDS)),
+        (giving(TEXT, "a"), giving(pa.large_string(), "b"), "string"),
         (giving(pa.float32(), 1.5), giving(pa.float64(), 2.5), "double"),
         (
             giving(pa.struct([("a", TEXT)]), {"a": "b"}),
