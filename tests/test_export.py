@@ -218,6 +218,8 @@ def test_a_transform_makes_the_columns(tmp_path: Path) -> None:
         ({"to": ""}, "to='': name a directory"),
         ({"to": b"lake"}, "to=b'lake': name a directory"),
         ({"to": Path("s3://bucket/out")}, "a Path holds no URL"),
+        ({"to": "user:secret@host/out"}, "^to has a user and a password, but no scheme"),
+        ({"to": "user:secret@host/out", "format": "delta"}, "^to has a user and a password, but no scheme"),
     ],
 )
 def test_wrong_arguments_leave_nothing_behind(tmp_path: Path, more: dict[str, Any], said: str) -> None:

@@ -21,7 +21,7 @@ from remote_fetch.fetch.plugins import FETCHERS_GROUP, fetcher_of, is_scheme, ow
 from remote_fetch.fetch.spi import RemoteStorageFetcher
 from remote_fetch.hosts import shown_url
 
-__all__ = ["load_fetcher", "no_storage_error"]
+__all__ = ["check_password", "load_fetcher", "no_storage_error"]
 
 _CLASS_KEY = "remote.storage.fetcher.class"
 _OF_URLS = frozenset("/@?#")
@@ -70,7 +70,7 @@ def _checked_url(config: Config) -> dict[str, str]:
     url = config.settings.storage_url
     if url is None or "://" not in url:
         _check_slashes(url or "")
-        _check_password(url or "")
+        check_password(url or "", _URL_KEY)
         return {}
     try:
         urlsplit(url)
@@ -93,13 +93,16 @@ def _check_slashes(url: str) -> None:
         )
 
 
-def _check_password(url: str) -> None:
-    """Raise ConfigError for `user:password@host/folder`, which would be a directory, with its password in messages."""
+def check_password(url: str, key: str) -> None:
+    """Raise ConfigError for `user:password@host/folder`, which would be a directory, with its password in messages.
+
+    `key` is the argument or setting that it comes from.
+    """
     before, at, _ = url.partition("/")[0].rpartition("@")
     if at and ":" in before:
         raise ConfigError(
-            f"{_URL_KEY} has a user and a password, but no scheme such as https://",
-            key=_URL_KEY,
+            f"{key} has a user and a password, but no scheme such as https://",
+            key=key,
             hint="A directory of that name is ./NAME",
         )
 

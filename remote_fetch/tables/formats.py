@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from remote_fetch.errors import ConfigError
+from remote_fetch.fetch.registry import check_password
 from remote_fetch.tables.table import Table
 
 __all__ = ["TABLES", "check_format", "checked_target", "open_table"]
@@ -34,6 +35,8 @@ def checked_target(to: object, format_name: str) -> str:
         raise ConfigError(f"to={to!r}: name a directory, a URL or a table", key="to")
     if name is not to and _URL_OF_PATH.match(name):
         raise ConfigError(f"to={to!r}: a Path holds no URL; give it as text", key="to")
+    if name is to and "://" not in name and format_name != "iceberg":
+        check_password(name, "to")
     return name if "://" in name or format_name in TABLES else os.path.abspath(name)
 
 
