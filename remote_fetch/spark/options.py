@@ -359,7 +359,7 @@ def number_of(given: Mapping[str, str], name: str, *, least: int = 1, most: int 
     except ValueError:
         raise ConfigError(f"{name} must be a number, not '{text[:_SHOWN]}'", key=name) from None
     if number < least:
-        raise ConfigError(f"{name} must be {'positive' if least else 'at least 0'}", key=name)
+        raise ConfigError(f"{name} must be {'positive' if least == 1 else f'at least {least}'}", key=name)
     if number > most:
         raise ConfigError(f"{name} must be at most {most}", key=name)
     return number

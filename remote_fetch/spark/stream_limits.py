@@ -34,7 +34,7 @@ __all__ = [
 Positions: TypeAlias = "dict[tuple[str, int], int]"
 """The next offset to read, by topic and partition."""
 
-_DELAY = re.compile(r"\s*(\d{1,19})\s*(us|ms|s|m|min|h|d)?\s*", re.IGNORECASE)
+_DELAY = re.compile(r"\s*(-?\d{1,19})\s*(us|ms|s|m|min|h|d)?\s*", re.IGNORECASE)
 _MILLIS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _OFFSET_BYTES = 1024
 """The bytes that an offset counts for, if its partition has nothing in the tier."""
@@ -57,15 +57,16 @@ class TriggerLimits:
 def parse_trigger_limits(options: Mapping[str, str]) -> TriggerLimits:
     """`maxOffsetsPerTrigger`, `maxBytesPerTrigger`, `minOffsetsPerTrigger`, `maxTriggerDelay`. Raises ConfigError."""
     given = {name.lower(): str(value) for name, value in options.items()}
+    min_offsets = number_of(given, "minOffsetsPerTrigger", least=-(2**63)) or 0
     limits = TriggerLimits(
         number_of(given, "maxOffsetsPerTrigger"),
         number_of(given, "maxBytesPerTrigger"),
-        number_of(given, "minOffsetsPerTrigger", least=0) or None,
+        min_offsets if min_offsets > 0 else None,
         _delay_ms(given.get("maxtriggerdelay", "15m")),
     )
-    if limits.max_offsets is not None and (limits.min_offsets or 0) > limits.max_offsets:
+    if limits.max_offsets is not None and min_offsets > limits.max_offsets:
         raise ConfigError(
-            f"The value of minOffsetPerTrigger({limits.min_offsets}) is higher than the maxOffsetsPerTrigger"
+            f"The value of minOffsetPerTrigger({min_offsets}) is higher than the maxOffsetsPerTrigger"
             f"({limits.max_offsets}).",
             key="minOffsetsPerTrigger",
         )

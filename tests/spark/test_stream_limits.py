@@ -36,9 +36,10 @@ def test_options() -> None:
     assert parse_trigger_limits({}) == TriggerLimits(None, None, None, 900_000)
     given = {"MAXoffsetsPerTrigger": "9", "maxBytesPerTrigger": " 10 ", "minOffsetsPerTrigger": "3"}
     assert parse_trigger_limits({**given, "maxTriggerDelay": "30s"}) == TriggerLimits(9, 10, 3, 30_000)
-    assert parse_trigger_limits({"minOffsetsPerTrigger": "0"}) == TriggerLimits()
+    for none in ("0", "-1"):
+        assert parse_trigger_limits({"minOffsetsPerTrigger": none, "maxOffsetsPerTrigger": "+5"}) == TriggerLimits(5)
     delays = {"5": 5, "7ms": 7, "2m": 120_000, "1min": 60_000, "3H": 10_800_000, "1d": 86_400_000}
-    delays[str(2**63 - 1)] = 2**63 - 1  # as for no limit
+    delays |= {str(2**63 - 1): 2**63 - 1, "-1s": -1000}  # which never passes, and which always has
     for text, expected in delays.items():
         assert parse_trigger_limits({"maxTriggerDelay": text}).max_delay_ms == expected
 
@@ -49,7 +50,7 @@ def test_options() -> None:
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger must be positive"),
         ({"maxOffsetsPerTrigger": "9" * 5000}, "maxOffsetsPerTrigger must be a number, not '9{200}'$"),
         ({"maxOffsetsPerTrigger": str(2**63)}, "maxOffsetsPerTrigger must be at most 9223372036854775807"),
-        ({"minOffsetsPerTrigger": "-1"}, "minOffsetsPerTrigger must be at least 0"),
+        ({"minOffsetsPerTrigger": str(-(2**63) - 1)}, "minOffsetsPerTrigger must be at least -9223372036854775808"),
         ({"maxBytesPerTrigger": "1k"}, "maxBytesPerTrigger must be a number, not '1k'"),
         ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, r"minOffsetPerTrigger\(9\) is higher than"),
         ({"maxTriggerDelay": "soon"}, "maxTriggerDelay must be a time"),
