@@ -10,6 +10,7 @@ Rules of the file:
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -96,10 +97,11 @@ def _check_slashes(url: str) -> None:
 def check_password(url: str, key: str) -> None:
     """Raise ConfigError for `user:password@host/folder`, which would be a directory, with its password in messages.
 
-    `key` is the argument or setting that it comes from.
+    `key` is the argument or setting that it comes from. A directory that exists is taken, and a path of Windows, such
+    as `C:\\Users\\me@host`.
     """
-    before, at, _ = url.partition("/")[0].rpartition("@")
-    if at and ":" in before:
+    before, at, _ = url.replace("\\", "/").partition("/")[0].rpartition("@")
+    if at and ":" in before and not os.path.isdir(url):
         raise ConfigError(
             f"{key} has a user and a password, but no scheme such as https://",
             key=key,

@@ -69,8 +69,27 @@ def test_a_url_with_a_password_that_lacks_its_scheme() -> None:
 
 
 def test_what_only_looks_like_one(tmp_path: Path) -> None:
-    for url in (f"file:{tmp_path}", "./s3:/b", "2026-01:a", "nothing:x", "./user:secret@host", "a@b", "a/b:c@d"):
+    for url in (
+        f"file:{tmp_path}",
+        "./s3:/b",
+        "2026-01:a",
+        "nothing:x",
+        "./user:secret@host",
+        "a@b",
+        "a/b:c@d",
+        r"C:\a\b@c",
+    ):
         load_fetcher(Config.parse({URL: url})).close()
+
+
+def test_a_path_of_windows() -> None:
+    load_fetcher(Config.parse({URL: r"C:\Users\me@host\tier"})).close()
+
+
+def test_a_directory_that_has_the_name_of_a_user_and_a_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a:b@c" / "tier").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    load_fetcher(Config.parse({URL: "a:b@c/tier"})).close()
 
 
 @pytest.fixture(autouse=True)
