@@ -11,6 +11,7 @@ Rules of the file:
 from __future__ import annotations
 
 import os
+import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -32,6 +33,7 @@ __all__ = ["S3Fetcher", "page_of"]
 _CONNECTIONS = 64
 """More than the threads of one reader, so that no thread waits for a connection. botocore's default is 10."""
 _OPEN_TIMEOUT_S = 30
+_ACCESS_POINT = re.compile(r"^arn:[^/]*:(outpost/[^/]*/)?accesspoint/")
 _OF_LISTINGS = frozenset({"CommonPrefixes", "Contents", "IsTruncated", "KeyCount", "Name"})
 """Elements of ListBucketResult. botocore makes an answer without any of them out of a body that is something else."""
 
@@ -204,6 +206,10 @@ class S3Fetcher(CloudFetcher):
             'Name one as in {"region_name": "eu-west-1"}, here or in AWS_REGION',
         ),
     }
+
+    def root_of(self, url: str) -> str:
+        """As `CloudFetcher.root_of`. The ARN of an access point has colons for slashes, which botocore takes too."""
+        return _ACCESS_POINT.sub(lambda found: found[0].replace("/", ":"), super().root_of(url))
 
     def options(self, given: Mapping[str, Any], timeouts: Timeouts) -> Mapping[str, Any]:
         """As `ComposedFetcher.options`."""

@@ -459,3 +459,20 @@ def test_a_url_without_a_bucket_is_refused_before_anything_is_opened(
     monkeypatch.setattr(fetcher, "open_filesystem", lambda *_: pytest.fail("it looks for credentials"))
     with pytest.raises(ConfigError, match="names no bucket"):
         fetcher().configure({"remote.storage.url": url})
+
+
+@pytest.mark.parametrize(
+    ("bucket", "with_colons"),
+    [
+        ("arn:aws:s3:eu-west-1:123456789012:accesspoint/ap", "arn:aws:s3:eu-west-1:123456789012:accesspoint:ap"),
+        ("arn:aws:s3:eu-west-1:123456789012:accesspoint:ap", "arn:aws:s3:eu-west-1:123456789012:accesspoint:ap"),
+        (
+            "arn:aws:s3-outposts:us-west-2:1:outpost/o/accesspoint/ap",
+            "arn:aws:s3-outposts:us-west-2:1:outpost:o:accesspoint:ap",
+        ),
+        ("accesspoint", "accesspoint"),
+    ],
+)
+def test_the_arn_of_an_access_point_is_a_bucket(bucket: str, with_colons: str) -> None:
+    """Amazon's console shows it with slashes, which would end the name of the bucket. botocore takes colons too."""
+    assert S3Fetcher().root_of(f"s3://{bucket}/accesspoint/tier") == f"{with_colons}/accesspoint/tier"
