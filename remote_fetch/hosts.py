@@ -1,15 +1,18 @@
 """Hosts and URLs: whether one is of this machine, and how a URL is shown without its secrets.
 
-Rules of the file: pure. No name is looked up.
+Rules of the file: no name is looked up. `check_password` alone asks the disk.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from urllib.parse import urlsplit
 
-__all__ = ["is_http_url", "is_loopback", "is_path", "shown_url"]
+from remote_fetch.errors import ConfigError
+
+__all__ = ["check_password", "is_http_url", "is_loopback", "is_path", "shown_url"]
 
 _CONTAINERS = frozenset({"abfs", "abfss", "wasb", "wasbs"})
 """Schemes whose URLs have a container where others have the user: `abfs://container@account.dfs.core.windows.net`."""
@@ -58,3 +61,18 @@ def shown_url(url: str) -> str:
     user, at, host = authority.rpartition("@")
     container = user + at if scheme.lower() in _CONTAINERS and ":" not in user else ""
     return f"{scheme}://{container}{host}{_QUERY.split(rest[len(authority) :], maxsplit=1)[0]}"
+
+
+def check_password(url: str, key: str) -> None:
+    """Raise ConfigError for `user:password@host/folder`, which would be a directory, with its password in messages.
+
+    `key` is the argument or setting that it comes from. A directory that exists is taken, and a path of Windows, such
+    as `C:\\Users\\me@host`.
+    """
+    before, at, _ = url.replace("\\", "/").partition("/")[0].rpartition("@")
+    if at and ":" in before and not os.path.isdir(url):
+        raise ConfigError(
+            f"{key} has a user and a password, but no scheme such as https://",
+            key=key,
+            hint="A directory of that name is ./NAME",
+        )

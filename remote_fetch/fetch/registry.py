@@ -10,7 +10,6 @@ Rules of the file:
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -20,9 +19,9 @@ from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError
 from remote_fetch.fetch.plugins import FETCHERS_GROUP, fetcher_of, is_scheme, own_entry_point, scheme_of
 from remote_fetch.fetch.spi import RemoteStorageFetcher
-from remote_fetch.hosts import shown_url
+from remote_fetch.hosts import check_password, shown_url
 
-__all__ = ["check_password", "load_fetcher", "no_storage_error"]
+__all__ = ["load_fetcher", "no_storage_error"]
 
 _CLASS_KEY = "remote.storage.fetcher.class"
 _OF_URLS = frozenset("/@?#")
@@ -91,21 +90,6 @@ def _check_slashes(url: str) -> None:
             f"{_URL_KEY}={scheme}:{better.removeprefix(f'{name}:/')}: there are two slashes after the scheme of a URL",
             key=_URL_KEY,
             hint=f"Set {_URL_KEY}={better}",
-        )
-
-
-def check_password(url: str, key: str) -> None:
-    """Raise ConfigError for `user:password@host/folder`, which would be a directory, with its password in messages.
-
-    `key` is the argument or setting that it comes from. A directory that exists is taken, and a path of Windows, such
-    as `C:\\Users\\me@host`.
-    """
-    before, at, _ = url.replace("\\", "/").partition("/")[0].rpartition("@")
-    if at and ":" in before and not os.path.isdir(url):
-        raise ConfigError(
-            f"{key} has a user and a password, but no scheme such as https://",
-            key=key,
-            hint="A directory of that name is ./NAME",
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from remote_fetch.errors import ConfigError
-from remote_fetch.fetch.registry import check_password
+from remote_fetch.hosts import check_password
 from remote_fetch.tables.table import Table
 
 __all__ = ["TABLES", "check_format", "checked_target", "open_table"]
