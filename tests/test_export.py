@@ -210,6 +210,7 @@ def test_a_transform_makes_the_columns(tmp_path: Path) -> None:
         ({"compression": "lzo"}, "compression='lzo'"),
         ({"columns": ["offset", "nothing"]}, "unknown column 'nothing'"),
         ({"partition_by": ["nothing"]}, "partition_by names 'nothing'"),
+        ({"partition_by": ["\udcff"]}, r"partition_by names '\\udcff'"),
         ({"partition_by": "day"}, r"partition_by='day': give a list of names, such as \['day'\]"),
         ({"isolation": "none"}, "isolation='none'"),
         ({"end": "teir"}, "end='teir'"),

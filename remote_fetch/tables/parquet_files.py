@@ -68,7 +68,9 @@ def check_partition_by(schema: pa.Schema, partition_by: Sequence[str]) -> None:
     if len(set(partition_by)) != len(partition_by):
         raise ConfigError(f"partition_by={list(partition_by)}: a column is named twice", key="partition_by")
     for name in partition_by:
-        at = schema.get_field_index("timestamp" if _is_derived(schema, name) else name)
+        column = "timestamp" if _is_derived(schema, name) else name
+        # Arrow looks for no name that is not UTF-8.
+        at = schema.get_field_index(column) if column in schema.names else -1
         if at < 0:
             raise ConfigError(
                 f"partition_by names {name!r}; there are {', '.join(schema.names)}, and day and hour of timestamp",
