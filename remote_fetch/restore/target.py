@@ -38,7 +38,9 @@ _KEEPING: Mapping[str, str] = MappingProxyType(
 """Settings of a topic that keeps all its records."""
 _ANY_TIME: Mapping[str, str] = MappingProxyType({"message.timestamp.after.max.ms": str(2**63 - 1)})
 """The setting of a topic that takes all timestamps. Brokers from 4.0 on refuse those more than an hour ahead. Brokers
-before 3.6 do not know it."""
+before 3.6 do not know it, and a policy of a cluster (`create.topic.policy.class.name`) may refuse it."""
+_MAY_REFUSE_SETTING = frozenset({KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION})
+"""The codes of an error that may be due to that setting."""
 _DEFAULTS: Mapping[str, Any] = {
     "log_level": 3,  # else librdkafka says at each start that it calls the gapless guarantee experimental
     "linger.ms": 20,
@@ -136,7 +138,7 @@ class Target:
         try:
             create({**_KEEPING, **_ANY_TIME})
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.INVALID_CONFIG:
+            if error.args[0].code() not in _MAY_REFUSE_SETTING:
                 raise
             create(_KEEPING)
 

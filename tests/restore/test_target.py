@@ -44,11 +44,11 @@ def test_a_topic_that_is_not_made_in_time(monkeypatch: pytest.MonkeyPatch) -> No
     assert caught.value.args[0].code() == KafkaError._TIMED_OUT
 
 
-@pytest.mark.parametrize("knows_setting", [True, False])
+@pytest.mark.parametrize("refusal", [None, KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION])
 def test_a_topic_takes_any_timestamp_if_the_brokers_have_a_bound(
-    monkeypatch: pytest.MonkeyPatch, knows_setting: bool
+    monkeypatch: pytest.MonkeyPatch, refusal: int | None
 ) -> None:
-    """Brokers before 3.6 refuse the setting. A setting of the user that they refuse is an error."""
+    """Brokers before 3.6 refuse it, or the policy of a cluster. A setting of the user that they refuse is an error."""
     made: list[dict[str, str]] = []
 
     class Admin:
@@ -58,8 +58,8 @@ def test_a_topic_takes_any_timestamp_if_the_brokers_have_a_bound(
         def create_topics(self, topics: list[NewTopic], request_timeout: float) -> dict[str, Future[None]]:
             future: Future[None] = Future()
             config = dict(topics[0].config or {})
-            if "wrong" in config or ("message.timestamp.after.max.ms" in config and not knows_setting):
-                future.set_exception(KafkaException(KafkaError(KafkaError.INVALID_CONFIG)))
+            if "wrong" in config or ("message.timestamp.after.max.ms" in config and refusal is not None):
+                future.set_exception(KafkaException(KafkaError(refusal or KafkaError.INVALID_CONFIG)))
             else:
                 made.append(config)
                 future.set_result(None)
@@ -71,7 +71,7 @@ def test_a_topic_takes_any_timestamp_if_the_brokers_have_a_bound(
         with pytest.raises(KafkaException):
             new._create(1, {"wrong": "5"}, -1)
     keeping = {"cleanup.policy": "delete", "retention.ms": "5", "retention.bytes": "-1"}
-    assert made == [keeping | ({"message.timestamp.after.max.ms": str(2**63 - 1)} if knows_setting else {})]
+    assert made == [keeping | ({"message.timestamp.after.max.ms": str(2**63 - 1)} if refusal is None else {})]
 
 
 def test_the_error_is_that_of_the_wrong_record() -> None:
