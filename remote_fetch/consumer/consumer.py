@@ -299,7 +299,7 @@ class RemoteConsumer(_Consumer):
                 self._remote.committed.wait()
         answer = super().commit(*args, **kwargs)
         if self._remote is not None:
-            self._remote.partitions.forget_committed(offsets_of_commit(*args, **kwargs))
+            self._remote.partitions.note_own_commits(offsets_of_commit(*args, **kwargs))
         return answer
 
     @_locked

@@ -74,6 +74,8 @@ class Partitions:
 
         INVALID: none, or librdkafka has asked itself.
         """
+        self._own_commits: dict[Key, int] = {}
+        """The offsets up to which librdkafka may have committed since it has asked for the committed offset."""
         self._positions_frozen = False
         self.is_committing = False
         """Whether librdkafka may be committing. It commits when partitions are dropped."""
@@ -174,17 +176,22 @@ class Partitions:
     def _begin_at_committed(self, waiting: Sequence[AssignedPartition], found: Iterable[Start]) -> None:
         """Begin at the committed offset. If none is committed, begin at the offset of `auto.offset.reset`.
 
-        If the group has not answered for a partition, librdkafka asks it again.
+        If the group has not answered for a partition, librdkafka asks it again. So it does if it has committed a later
+        offset: it commits none before that one until it asks.
         """
         start_if_none = _RESET_OFFSETS.get(self._settings.reset, STORED)
         starts = {(start.topic, start.partition): start for start in found}
         unanswered = []
         for partition in waiting:
             start = starts.get(partition.key)
+            floor = INVALID if start is None or start.is_end else start.offset
+            # With `keeps_all` the answer is older than a commit of the application, and librdkafka would begin there.
+            if not partition.position.keeps_all and floor < self._own_commits.get(partition.key, INVALID):
+                start, floor = None, INVALID
+                del self._own_commits[partition.key]
             offset = STORED if start is None else start.offset if start.offset >= 0 else start_if_none
             if start is not None and start.is_end:
                 partition.note_log(LogBounds(None, start.offset))
-            floor = INVALID if start is None or start.is_end else start.offset
             partition.position.keep_above(floor)
             self._floors[partition.key] = floor if partition.position.withholds(floor) else INVALID
             if offset != STORED:
@@ -200,6 +207,8 @@ class Partitions:
         for partition in list(self.assigned.values()) if partitions is None else self.tracked(partitions):
             self._transitions.stop_feed(partition)
             partition.position.release()
+            if self._settings.commits:
+                self._note_own_commit(partition)
             del self.assigned[partition.key]
             self.note_commit()
         self._context.share_among(len(self.assigned))
@@ -315,6 +324,18 @@ class Partitions:
             self._floors.pop((partition.topic, partition.partition), None)
             for assigned in self.tracked([partition]):
                 assigned.position.keep_all()
+
+    def note_own_commits(self, offsets: Sequence[TopicPartition]) -> None:
+        """Note that librdkafka commits these offsets for the application. Empty: those that are stored."""
+        self.forget_committed(offsets)
+        self._own_commits.update({(each.topic, each.partition): each.offset for each in offsets if each.offset >= 0})
+        if not offsets:
+            for partition in self.assigned.values():
+                self._note_own_commit(partition)
+
+    def _note_own_commit(self, partition: AssignedPartition) -> None:
+        known = self._own_commits.get(partition.key, INVALID)
+        self._own_commits[partition.key] = max(known, partition.position.last_stored)
 
     def prepare_to_leave(self, partitions: Iterable[TopicPartition] | None) -> None:
         """Prepare for the end of assignments. librdkafka then commits what is stored, also before the committed offset.

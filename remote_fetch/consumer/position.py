@@ -37,7 +37,7 @@ class Position:
     A running `consume` may hold messages that the application does not have yet. `next_offset` is already after them.
     `delivered` and the stored position are before the first of them.
 
-    If `stores_offsets` is false, only the application stores positions for commits.
+    If `stores_offsets` is false, only the application stores positions for commits. `keeps_all`: no offset is withheld.
     """
 
     def __init__(self, topic: str, number: int, *, stores_offsets: bool = True) -> None:
@@ -49,7 +49,7 @@ class Position:
         self._consume_start: int | None = None
         self._holds_over_reset = False
         self._stored = self._floor = INVALID
-        self._keeps_all = False
+        self.keeps_all = False
         self._before_reset = storable(topic, number, INVALID, None)
         self._kept: TopicPartition | None = None
         self._is_lost = False
@@ -159,14 +159,14 @@ class Position:
 
     def keep_above(self, floor: int) -> None:
         """Store only offsets after `floor`, which the group has committed. It changes nothing after `keep_all`."""
-        if not self._keeps_all:
+        if not self.keeps_all:
             self._floor = floor
 
     def keep_all(self) -> None:
         """Store each offset from now on."""
         if self._stored <= self._floor:
             self._stored = INVALID
-        self._floor, self._keeps_all = INVALID, True
+        self._floor, self.keeps_all = INVALID, True
 
     def withholds(self, offset: int) -> bool:
         """Whether an offset is not to be stored, because the group has committed it or a later one."""
@@ -180,6 +180,11 @@ class Position:
         # The epoch of the last record may be newer than that of the one before those that a running `consume` holds.
         is_last = offset >= max(self.next_offset, 0)
         return storable(self._topic, self._number, offset, self._leader_epoch if is_last else None)
+
+    @property
+    def last_stored(self) -> int:
+        """The offset that was stored last, also if it is withheld or lost. INVALID: none."""
+        return max(self._stored, INVALID if self._kept is None else self._kept.offset)
 
     def mark_stored(self) -> None:
         """Note that librdkafka has stored `to_store`."""

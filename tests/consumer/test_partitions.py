@@ -160,8 +160,10 @@ def test_an_answer_of_before_a_commit_of_the_application_withholds_nothing() -> 
     bench = Bench()
     bench.assign({0: STORED})
     bench.group.answer(60)
-    bench.partitions.forget_committed([TopicPartition("t", 0, 10)])
+    bench.partitions.note_own_commits([TopicPartition("t", 0, 100)])
+    bench.librdkafka.calls_since()
     bench.run_due_work()
+    assert bench.librdkafka.calls_since() == [("pause", 0)], "librdkafka would begin at 100"
     bench.partition(0).position.deliver(live(0, 19))
     bench.partitions.store_positions()
     assert bench.librdkafka.stored == {0: 20}
@@ -183,6 +185,44 @@ def test_an_offset_that_the_group_has_no_more_withholds_nothing(answers: tuple[i
     assert not bench.partition(0).position.withholds(3)
     bench.assign({0: 5})
     assert not bench.partition(0).position.withholds(3)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("later", [30, INVALID])
+def test_librdkafka_asks_if_the_group_has_gone_back_before_its_own_commit(later: int, *, commits: bool) -> None:
+    """It commits no offset before its own one until it has asked."""
+    bench = Bench(commits=commits)
+    bench.assign({0: STORED})
+    bench.group.answer(INVALID)
+    bench.run_due_work()
+    bench.partition(0).position.deliver(live(0, 59))
+    bench.partitions.store_positions()
+    if not commits:
+        bench.partitions.note_own_commits([])
+    for answer, asks in ((60, False), (later, True), (later, False)):
+        bench.assign({0: STORED})
+        bench.group.answer(answer)
+        bench.librdkafka.calls_since()
+        bench.run_due_work()
+        assert (("incremental_assign", [(0, STORED)]) in bench.librdkafka.calls_since()) is asks, answer
+
+
+def test_only_what_is_committed_can_be_ahead_of_the_group() -> None:
+    bench = Bench(commits=False)
+    for commits, asks in (((), False), ((30,), False), ((31, INVALID), True), ((INVALID,), False)):
+        bench.assign({0: STORED})
+        bench.group.answer(30)
+        bench.librdkafka.calls_since()
+        bench.run_due_work()
+        bench.partition(0).position.deliver(live(0, 59))
+        bench.partitions.store_positions()
+        for offset in commits:
+            bench.partitions.note_own_commits([TopicPartition("t", 0, offset)])
+        bench.assign({0: STORED})
+        bench.group.answer(30)
+        bench.librdkafka.calls_since()
+        bench.run_due_work()
+        assert (("incremental_assign", [(0, STORED)]) in bench.librdkafka.calls_since()) is asks, commits
 
 
 def test_an_end_of_the_log_is_no_committed_offset() -> None:

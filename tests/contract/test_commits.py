@@ -273,6 +273,22 @@ def test_a_group_that_was_deleted(consumers: Consumers, material: Material) -> N
     assert committed(consumers, material.at()) == 3
 
 
+@pytest.mark.parametrize("auto_commits", [True, False])
+def test_another_consumer_commits_before_what_this_one_has_committed(
+    consumers: Consumers, material: Material, *, auto_commits: bool
+) -> None:
+    consumer = consumers(enable_auto_commit=auto_commits, auto_commit_interval_ms=3_600_000)
+    consumer.assign([material.at()])
+    read(consumer, 30)
+    consumer.commit(asynchronous=False)
+    consumer.unassign()
+    consumers.plain(enable_auto_commit=False).commit(offsets=[material.at(10)], asynchronous=False)
+    consumer.assign([material.at()])
+    assert [offset for _, offset in offsets_of(read(consumer, 3))] == [10, 11, 12]
+    consumer.commit(asynchronous=False)
+    assert committed(consumers, material.at()) == 13
+
+
 def test_what_goes_on_where_another_ended(consumers: Consumers, material: Material) -> None:
     found: list[int | None] = []
     while len(found) < material.end:
