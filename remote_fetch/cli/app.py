@@ -70,15 +70,19 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 
 def _ended(argv: Sequence[str] | None) -> int:
+    words = sys.argv[1:] if argv is None else list(argv)
     try:
         with _ended_by_sigterm():
-            code = _outcome(sys.argv[1:] if argv is None else list(argv))
+            code = _outcome(words)
     except SystemExit:  # argparse has printed a help
-        if (fault := _write_out()) is not None:
+        fault = _write_out()
+        if fault is not None and not isinstance(fault, BrokenPipeError):
             raise SystemExit(_failed(file_fault(fault))) from None
         raise
     fault = _write_out()
-    return code if code or fault is None else _failed(file_fault(fault))
+    if code or fault is None:
+        return code
+    return _without_reader(words[0]) if isinstance(fault, BrokenPipeError) else _failed(file_fault(fault))
 
 
 def _outcome(words: list[str]) -> int:
@@ -91,7 +95,7 @@ def _outcome(words: list[str]) -> int:
     except OSError as error:
         if isinstance(error, BrokenPipeError) and _has_no_reader(sys.stdout):
             _give_up(sys.stdout)
-            return 0 if words[0] in _PRINTING else _failed("the reader of standard output closed it before the end")
+            return _without_reader(words[0])
         return _failed(file_fault(error) if error.filename is None else f"{file_fault(error)}: {error.filename}")
     except Exception as error:
         if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
@@ -108,8 +112,13 @@ def _write_out() -> OSError | None:
         sys.stdout.flush()
     except OSError as error:
         _give_up(sys.stdout)
-        return None if isinstance(error, BrokenPipeError) else error
+        return error
     return None
+
+
+def _without_reader(command: str) -> int:
+    """The exit code of a command whose output is closed by its reader."""
+    return 0 if command in _PRINTING else _failed("the reader of standard output closed it before the end")
 
 
 class _Terminated(KeyboardInterrupt):
@@ -251,10 +260,11 @@ class _Version(argparse.Action):
         from remote_fetch.decode.run_decoder import is_native  # noqa: PLC0415 - as above
 
         decoder = "native" if is_native() else "plain Python"
-        print(
-            f"remote-fetch {__version__} (decoder {decoder}, pyarrow {version('pyarrow')}, "
-            f"librdkafka {libversion()[0]}, Python {sys.version.split()[0]})"
-        )
+        with contextlib.suppress(BrokenPipeError):
+            print(
+                f"remote-fetch {__version__} (decoder {decoder}, pyarrow {version('pyarrow')}, "
+                f"librdkafka {libversion()[0]}, Python {sys.version.split()[0]})"
+            )
         parser.exit()
 
 

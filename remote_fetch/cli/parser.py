@@ -11,6 +11,7 @@ Rules of the file:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
@@ -74,11 +75,15 @@ class Parser(argparse.ArgumentParser):
         super().error(message)
 
     def print_help(self, file: Any = None) -> None:
-        """As argparse's. Raises OSError if standard output cannot be written, which argparse passes over."""
+        """As argparse's. Raises OSError if standard output cannot be written, which argparse passes over.
+
+        A reader that has closed standard output has enough of the help.
+        """
         if file is not None:
             super().print_help(file)
         else:
-            sys.stdout.write(self.format_help())
+            with contextlib.suppress(BrokenPipeError):
+                sys.stdout.write(self.format_help())
 
     def _named(self, option: str) -> str:
         """The option, and its name here if the command has it under another."""

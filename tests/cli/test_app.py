@@ -273,10 +273,23 @@ def test_a_closed_pipe_is_no_error(unbuffered: bool) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("words", ["doctor -b 127.0.0.1:1", "config check"])
-def test_a_check_whose_reader_has_enough_is_no_success(bucket: str, words: str) -> None:
-    line = f"set -o pipefail; {shlex.join(COMMAND)} {words} --url {shlex.quote(bucket)} | true"
-    ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+@pytest.mark.parametrize("unbuffered", [True, False])
+@pytest.mark.parametrize("words", ["--help", "-V", "verify --help"])
+def test_a_help_whose_reader_has_enough_is_no_error(words: str, unbuffered: bool) -> None:
+    environment = buffering() | ({"PYTHONUNBUFFERED": "1"} if unbuffered else {})
+    line = ["bash", "-c", f"set -o pipefail; {shlex.join(COMMAND)} {words} | true"]
+    ended = subprocess.run(line, capture_output=True, text=True, timeout=30, check=False, env=environment)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("words", ["doctor -b 127.0.0.1:1", "config check", "export -t shop -q --to"])
+def test_a_check_whose_reader_has_enough_is_no_success(bucket: str, tmp_path: Path, words: str) -> None:
+    """Python still holds the report of the export when the command ends."""
+    target = shlex.quote(str(tmp_path / "out")) if words.endswith("--to") else ""
+    line = f"set -o pipefail; {shlex.join(COMMAND)} {words} {target} --url {shlex.quote(bucket)} | true"
+    ended = subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False, env=buffering()
+    )
     assert ended.returncode == 1
     assert ended.stderr.endswith("remote-fetch: the reader of standard output closed it before the end\n")
 
