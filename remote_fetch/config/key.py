@@ -41,6 +41,8 @@ class Key:
     def parse(self, value: object) -> str | int | bool:
         """The value as this key's type. Raises ConfigError with the key, the value and the allowed values."""
         text = str(value).strip()
+        if "\0" in text:  # Python's functions for files raise ValueError
+            raise ConfigError(f"{self.name}: a NUL is in the value", key=self.name)
         if self.type is Type.BOOLEAN:
             return self._boolean(text)
         if self.type is Type.INTEGER:

@@ -208,6 +208,12 @@ def test_text_that_is_not_utf8_never_comes_to_librdkafka(name: str) -> None:
     assert "s3cret" not in str(caught.value)
 
 
+def test_a_value_with_a_nul() -> None:
+    for name in ("remote.storage.url", "remote.storage.fetcher.class", "remote.locator.snapshot.file"):
+        with pytest.raises(ConfigError, match=rf"^{name}: a NUL is in the value$"):
+            Config.parse({name: "s3cret\0"})
+
+
 def test_a_file_may_have_any_name() -> None:
     config = Config.parse({"remote.storage.url": "/\udcff", f"{OPTIONS}ca_certs": "/\udcff"})
     assert config.values["remote.storage.url"] == config.options["ca_certs"] == "/\udcff"
