@@ -118,7 +118,7 @@ class Node:
     def java(self, heap_mb: int) -> list[str]:
         """The beginning of a command that runs a class of this Kafka version."""
         archive = class_archive(self.version)
-        classes = [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off"] if archive.exists() else []
+        classes = [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds*=off"] if archive.exists() else []
         return ["java", f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", *classes, "-cp", f"{jars(self.version)}/*"]
 
     def wait_started(self) -> None:
