@@ -66,13 +66,13 @@ def shown_url(url: str) -> str:
 def check_password(url: str, key: str) -> None:
     """Raise ConfigError for `user:password@host/folder`, which would be a directory, with its password in messages.
 
-    `key` is the argument or setting that it comes from. A directory that exists is taken, and a path of Windows, such
-    as `C:\\Users\\me@host`.
+    `key` is the argument or setting that it comes from. A path that exists is taken, and one of Windows, such as
+    `C:\\Users\\me@host`.
     """
     before, at, _ = url.replace("\\", "/").partition("/")[0].rpartition("@")
-    if at and ":" in before and not os.path.isdir(url):
+    if at and ":" in before and not os.path.lexists(url):
         raise ConfigError(
             f"{key} has a user and a password, but no scheme such as https://",
             key=key,
-            hint="A directory of that name is ./NAME",
+            hint="A path of that name is ./NAME",
         )

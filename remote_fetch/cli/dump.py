@@ -23,7 +23,7 @@ from remote_fetch.cli.dump_lines import Lines
 from remote_fetch.cli.dump_log import LogDump, say
 from remote_fetch.cli.options import about, add_common_options, add_json_option, config_from
 from remote_fetch.errors import ConfigError, CorruptSegment, FallsBackError, RemoteFetchError, UnknownTopic
-from remote_fetch.hosts import shown_url
+from remote_fetch.hosts import check_password, shown_url
 from remote_fetch.model import (
     MAX_OFFSET,
     OBJECT_KINDS,
@@ -157,9 +157,10 @@ def _divided(location: str) -> tuple[str, str, str]:
     """The folder of an object as `remote.storage.url`, its name in it, and the name to read it by.
 
     Only a URL has a query. With a query the name to read it by is the whole URL. Raises ConfigError for a file whose
-    name cannot be printed.
+    name cannot be printed, and for a URL with a password that lacks its scheme.
     """
     if "://" not in location:
+        check_password(location, "OBJECT")
         folder, name = os.path.split(os.path.abspath(location))
         if not name.isprintable():  # the layout `url` would say so of custom metadata
             raise ConfigError(

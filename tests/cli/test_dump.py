@@ -216,6 +216,17 @@ def test_a_question_mark_is_a_part_of_a_files_name(run: Run, tmp_path: Path, nam
     assert f"{tmp_path / 'none?.log'}: no such object [object none?.log]" in missing.stderr
 
 
+def test_a_url_with_a_password_that_lacks_its_scheme(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = "user:secret@host.log"
+    outcome = run("dump", name)
+    assert (outcome.code, outcome.stdout) == (1, b"")
+    assert "no scheme such as https://" in outcome.stderr
+    assert "secret" not in outcome.stderr
+    Path(name).write_bytes(log((0, b"v")))
+    assert run("dump", "--shallow", name).lines[0] == f"Dumping {name}"
+
+
 @pytest.mark.parametrize("name", [os.fsdecode(b"\xff.log"), "a\nb.log"])
 def test_a_files_name_that_cannot_be_printed(run: Run, tmp_path: Path, name: str) -> None:
     path = tmp_path / name

@@ -63,7 +63,7 @@ def test_a_url_that_lacks_a_slash(url: str) -> None:
 
 def test_a_url_with_a_password_that_lacks_its_scheme() -> None:
     for url in ("user:secret@host/tier", "user:secret@host", "user:se@cret@host:80/tier"):
-        with pytest.raises(ConfigError, match=r"but no scheme such as https://\. A directory") as raised:
+        with pytest.raises(ConfigError, match=r"but no scheme such as https://\. A path") as raised:
             load_fetcher(Config.parse({URL: url}))
         assert "secret" not in str(raised.value)
 
