@@ -266,7 +266,8 @@ def test_a_group_that_was_deleted(consumers: Consumers, material: Material) -> N
     consumer.assign([material.at()])
     read(consumer, 1)
     consumer.unassign()
-    admin(consumers.rig).delete_consumer_groups([consumers.group])[consumers.group].result()
+    client = admin(consumers.rig)  # its requests end with it
+    client.delete_consumer_groups([consumers.group])[consumers.group].result(TIMEOUT_S)
     consumer.assign([material.at()])
     assert [offset for _, offset in offsets_of(read(consumer, 3))] == [0, 1, 2]
     consumer.commit(asynchronous=False)
