@@ -7,6 +7,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -243,3 +244,16 @@ class Files:
         self.calls += 1
         if self.error is not None:
             raise StoreFailed(self.error)
+
+
+def held_up_at_ends(topics: Topics) -> tuple[threading.Event, threading.Event]:
+    """Hold up the questions about ends. The first event says that one has come, the second lets all go on."""
+    entered, may_go_on, ends = threading.Event(), threading.Event(), topics.ends
+
+    def held_up(name: str, numbers: Collection[int]) -> dict[int, tuple[int, int, int]]:
+        entered.set()
+        assert may_go_on.wait(10)
+        return ends(name, numbers)
+
+    topics.ends = held_up  # type: ignore[method-assign]
+    return entered, may_go_on

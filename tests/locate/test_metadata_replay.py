@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -20,7 +20,17 @@ from remote_fetch.locate.metadata_topic import MetadataTopicLocator
 from remote_fetch.locate.replay_cache import Remark, ReplayCache
 from remote_fetch.locate.unreadable import unlocatable
 from remote_fetch.model import TopicIdPartition
-from tests.locate.metadata_double import COUNT, DATA_ID, OTHER_ID, PARTITIONS, Files, Message, Topics, record
+from tests.locate.metadata_double import (
+    COUNT,
+    DATA_ID,
+    OTHER_ID,
+    PARTITIONS,
+    Files,
+    Message,
+    Topics,
+    held_up_at_ends,
+    record,
+)
 
 COMPACTED = {"cleanup.policy": "compact", "delete.retention.ms": "10000"}
 PARTITION = PARTITIONS[0]
@@ -132,16 +142,9 @@ def test_a_longer_log_of_another_topic_is_noticed_within_a_minute(monkeypatch: p
 
 
 def test_readers_that_wait_read_the_topic_that_is_there_when_their_turn_comes() -> None:
-    topics, entered, may_go_on = written(), threading.Event(), threading.Event()
+    topics = written()
     reader = MetadataTopic(cast(Cluster, topics), timeout_ms=10_000)
-    ends = topics.ends
-
-    def held_up(name: str, numbers: Collection[int]) -> dict[int, tuple[int, int, int]]:
-        entered.set()
-        assert may_go_on.wait(10)
-        return ends(name, numbers)
-
-    topics.ends = held_up  # type: ignore[method-assign]
+    entered, may_go_on = held_up_at_ends(topics)
     threads = [threading.Thread(target=reader.read_for, args=([each],)) for each in PARTITIONS]
     for thread in threads:
         thread.start()

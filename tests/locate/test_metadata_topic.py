@@ -34,6 +34,7 @@ from tests.locate.metadata_double import (
     PARTITIONS,
     Message,
     Topics,
+    held_up_at_ends,
     record,
     segment,
 )
@@ -620,16 +621,9 @@ def test_a_topic_that_may_not_be_described_gives_the_brokers_error() -> None:
 
 def test_who_waits_for_another_reader_finds_it_read() -> None:
     """Consumers of one process ask at once: one of them reads for all that have asked by then."""
-    topics, entered, may_go_on = Topics(), threading.Event(), threading.Event()
+    topics = Topics()
     topic = MetadataTopic(cast(Cluster, topics), timeout_ms=10_000)
-    ends = topics.ends
-
-    def held_up(name: str, numbers: Collection[int]) -> dict[int, tuple[int, int, int]]:
-        entered.set()
-        assert may_go_on.wait(10)
-        return ends(name, numbers)
-
-    topics.ends = held_up  # type: ignore[method-assign]
+    entered, may_go_on = held_up_at_ends(topics)
     first = threading.Thread(target=topic.read_for, args=(PARTITIONS[:1],))
     first.start()
     assert entered.wait(10)
@@ -648,15 +642,10 @@ def test_who_waits_for_another_reader_finds_it_read() -> None:
 
 def test_who_waits_for_another_reader_finds_its_error() -> None:
     """Else the last of n threads would wait n times as long as a question may take."""
-    topics, entered, may_go_on = Topics(), threading.Event(), threading.Event()
+    topics, errors = Topics(), list[str]()
     topic = MetadataTopic(cast(Cluster, topics), timeout_ms=10_000)
     topic.read_for(PARTITIONS[:1])
-    ends, errors = topics.ends, list[str]()
-
-    def held_up(name: str, numbers: Collection[int]) -> dict[int, tuple[int, int, int]]:
-        entered.set()
-        assert may_go_on.wait(10)
-        return ends(name, numbers)
+    entered, may_go_on = held_up_at_ends(topics)
 
     def read(partition: TopicIdPartition) -> None:
         try:
@@ -664,7 +653,7 @@ def test_who_waits_for_another_reader_finds_its_error() -> None:
         except KafkaException as error:
             errors.append(error.args[0].name())
 
-    topics.ends, topics.refusal = held_up, KafkaError(KafkaError.INVALID_REQUEST)  # type: ignore[method-assign]
+    topics.refusal = KafkaError(KafkaError.INVALID_REQUEST)
     topics.asked.clear()
     first = threading.Thread(target=read, args=PARTITIONS[:1])
     first.start()
