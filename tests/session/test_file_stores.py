@@ -17,6 +17,7 @@ from remote_fetch.errors import ConfigError
 from remote_fetch.locate.replay_cache import StoreFailed
 from remote_fetch.session import file_stores
 from remote_fetch.session.file_stores import Directory, TimedStore, UrlStore, open_file_store
+from tests.eventually import eventually
 
 NAMES = ["cluster.id/topic.0.replay", "cluster.id/topic.1.replay"]
 
@@ -157,24 +158,30 @@ def test_a_store_that_hangs_is_not_waited_for() -> None:
     store.close()
 
 
-def test_a_write_that_has_not_begun_in_time_is_not_made_later() -> None:
+def test_a_write_that_has_not_begun_in_time_is_not_made_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """It failed for its caller, who may have written a newer file before."""
 
     class Slow(Broken):
         def write(self, files: Mapping[str, bytes]) -> None:
             written.append(next(iter(files)))
-            self.release.wait(10)
+            self.release.wait(30)
 
     written: list[str] = []
     slow = Slow()
-    store = TimedStore(slow, 10)
-    for name in ("first", "second", "third"):  # there are two threads
-        with pytest.raises(StoreFailed, match="no answer"):
-            store.write({name: b""})
+    store = TimedStore(slow, 10_000)
+    writers = [threading.Thread(target=store.write, args=({name: b""},)) for name in ("first", "second")]
+    for writer in writers:  # the store has two threads
+        writer.start()
+    assert eventually(lambda: len(written) == 2, timeout_s=20)
+    monkeypatch.setattr(file_stores, "_WRITES_LONGER", 0.001)
+    with pytest.raises(StoreFailed, match="no answer"):
+        store.write({"third": b""})
     slow.release.set()
-    assert store.read(NAMES) == {}  # behind the third write
+    for writer in writers:
+        writer.join(20)
+    assert store.read(NAMES) == {}  # its place in the queue is behind the third write
     store.close()
-    assert written == ["first", "second"]
+    assert sorted(written) == ["first", "second"]
 
 
 def test_an_error_of_one_file_is_an_error() -> None:
