@@ -31,6 +31,7 @@ from remote_fetch.prepare.job import find_wanted, plan_wanted, planned_read
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.refusals import refuse_broker_ranges
 from remote_fetch.prepare.subscribed import topic_name
+from remote_fetch.prepare.time_lookup import TimeLookup
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
 from remote_fetch.scan.scan import Scan
 from remote_fetch.session.session import Session
@@ -161,7 +162,8 @@ def scan_topic(
 
     Args:
         timestamps_ascend: The records of each partition stand in order of their timestamps, as with LogAppendTime. Then
-            a filter on the latest time ends the read. Else it cannot: a later record may be an earlier one in time.
+            a filter on the latest time ends the read, if that record is in the tier. Else it cannot: a later record
+            may be an earlier one in time.
 
     Raises:
         ConfigError: an argument or configuration key is wrong.
@@ -207,6 +209,10 @@ class _Plans:
     def __init__(self, scan: TopicScan, session: Session, wanted: Filter) -> None:
         self._scan, self._session, self._filter = scan, session, wanted
         self._planner = Planner(session, scan.isolation)
+        # A marker has its broker's clock. It may be later than the wanted records behind it.
+        self._records = TimeLookup(
+            session.storage, session.locator, session.brokers, session.fallback, passes_markers=True
+        )
         self._times_us = wanted.times_us(Box())
 
     def of_all(self, *, is_outlined: bool) -> tuple[PartitionPlan, ...]:
@@ -244,7 +250,7 @@ class _Plans:
             found = self._planner.first_offset_at(opened, earliest_us // 1000)
             first = stop if found is None else min(max(first, found), stop)
         if self._scan.timestamps_ascend and latest_us < _MAX_INT64:
-            found = self._planner.first_offset_at(opened, latest_us // 1000 + 1)
+            found = self._records.first_offset_at(opened, latest_us // 1000 + 1)
             stop = stop if found is None else max(min(stop, found), first)
         return first, stop
 

@@ -52,18 +52,30 @@ _MOST_AT_ONCE = 64
 
 
 class TimeLookup:
-    """Looks up times in the partitions of one session. Thread-safe."""
+    """Looks up times in the partitions of one session. Thread-safe.
+
+    `passes_markers`: control records do not count. Brokers are then not asked, because for them they count.
+    """
 
     def __init__(
-        self, storage: Storage, locator: GuessingLocator, brokers: Brokers | None, fallback: FallbackRule
+        self,
+        storage: Storage,
+        locator: GuessingLocator,
+        brokers: Brokers | None,
+        fallback: FallbackRule,
+        *,
+        passes_markers: bool = False,
     ) -> None:
         self._storage = storage
         self._locator = locator
         self._brokers = brokers
         self._fallback = fallback
+        self._passes_markers = passes_markers
 
     def first_offset_at(self, opened: OpenPartition, timestamp_ms: int) -> int | None:
         """The first offset whose record is not before `timestamp_ms`, None if there is none.
+
+        With `passes_markers`, None if the tier has none, or cannot be read and there are brokers.
 
         Raises the errors of reading.
         """
@@ -78,6 +90,8 @@ class TimeLookup:
         except RemoteFetchError as error:
             self._fallback.after(error, opened.partition, pieces[0].first_offset, pieces[-1].last_offset)
         assert self._brokers is not None, "only a session with a broker falls back"
+        if self._passes_markers:
+            return None
         # The broker knows the whole log. Its answer lies after the searched slices, which have no such record.
         return self._brokers.guard.offset_for_time(opened.partition, timestamp_ms, opened.isolation)
 
@@ -268,7 +282,7 @@ class TimeLookup:
         header = batch.header
         if header.last_offset < piece.first_offset or (header.magic == 2 and header.max_timestamp_ms < timestamp_ms):
             return None
-        if header.record_count == 0:
+        if header.record_count == 0 or (header.is_control and self._passes_markers):
             return None
         # Several partitions are searched at once, and only one thread may use the session's codecs.
         codecs = Codecs(max_bytes=self._storage.settings.max_decompressed_bytes)

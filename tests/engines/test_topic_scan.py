@@ -137,6 +137,22 @@ def test_segments_whose_latest_time_is_known(tmp_path: Path) -> None:
     assert cost.records == 1 + 5, "the second segment is left out"
 
 
+def test_a_marker_is_later_than_the_records_behind_it(tmp_path: Path) -> None:
+    """A marker has its broker's clock. Records ascend, and some behind the marker match."""
+    log = LogBuilder()
+    for hour in range(4):
+        log.begin(7)
+        log.append_batch([Record(at) for at in range(3)], producer_id=7, base_timestamp_ms=hour * HOUR_MS)
+        log.commit(7, timestamp_ms=24 * HOUR_MS)
+        log.roll()
+    write_kafka_local(tmp_path / "tier", log.segments())
+    cost = Cost({"remote.storage.url": str(tmp_path / "tier")}, timestamps_ascend=True)
+    before = pc.field("timestamp") < pa.scalar(2 * HOUR_MS * 1000, pa.timestamp("us", "UTC"))
+    found = [batch.column("offset") for batch in cost.scan.batches(["offset"], before)]
+    assert [offset for column in found for offset in column.to_pylist()] == [0, 1, 2, 4, 5, 6]
+    assert cost.records == 6, "the read ends before the first record that is too late"
+
+
 @each_of("engine", ["polars", "duckdb"])
 def test_one_partition_of_eight(day: dict[str, str], engine: str) -> None:
     cost = Cost(day)
