@@ -55,6 +55,9 @@ class Filter:
     """An Arrow expression over the columns of a read. None: every row matches."""
 
     def __init__(self, expression: Any, schema: pa.Schema) -> None:
+        """Raises Arrow's error for an expression that is no filter of such rows, as one of an unknown column."""
+        if expression is not None:
+            schema.empty_table().filter(expression)
         self._expression = expression
         self._schema = schema
 
@@ -69,7 +72,10 @@ class Filter:
             filesystem=pyarrow.fs.LocalFileSystem(),  # nothing is opened: Arrow leaves out files by what is known
             partitions=[box.guarantee for box in boxes],
         )
-        kept = {int(fragment.path) for fragment in made.get_fragments(filter=self._expression)}
+        try:
+            kept = {int(fragment.path) for fragment in made.get_fragments(filter=self._expression)}
+        except pa.ArrowInvalid:  # as a bound that does not fit into the type of the filter's number
+            return [True] * len(boxes)
         return [at in kept for at in range(len(boxes))]
 
     def offsets(self, partition: int, first: int, last: int) -> tuple[int, int] | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,3 +92,12 @@ def test_what_can_be_told_is_told() -> None:
     late = pc.field("timestamp") > pa.scalar(1_700_000_000_000_000, TYPES["timestamp"])
     assert Filter(late, SCHEMA).times_us(Box(0)) == (1_700_000_000_000_001, 2**63 - 1)
     assert Filter(None, SCHEMA).offsets(0, 5, 7) == (5, 7)
+
+
+def test_a_number_that_cannot_be_compared_with_every_bound() -> None:
+    """Arrow compares a float with the bound as a float, and refuses a bound that is not exact in that type."""
+    wanted = Filter(pc.field("offset") < 20.5, SCHEMA)
+    assert wanted.may_match([Box(3), Box(3, 0, 5)]) == [True, True]
+    assert wanted.offsets(3, 0, 2**40) == (0, 2**40)
+    with pytest.raises(pa.ArrowInvalid, match="nothing"):
+        Filter(pc.field("nothing") < 20.5, SCHEMA)
