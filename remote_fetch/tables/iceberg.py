@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import posixpath
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -109,12 +109,14 @@ class IcebergTarget:
                 f"{[name if how == 'identity' else f'{how}({name})' for name, how in existing]}",
                 key="partition_by",
             )
+        transaction = self._table.transaction()
         try:
-            with self._table.transaction().update_schema() as update:
+            with transaction.update_schema() as update:
                 update.union_by_name(schema)
         except Exception as error:
             raise self._unfit(said(error, self._options)) from None
         columns = self._table.schema()
+        self._check_added(columns, transaction.table_metadata.schema())
         lacking = [column.name for column in columns.fields if column.required and column.name not in schema.names]
         if lacking:
             raise self._unfit(f"{lacking[0]} is required there")
@@ -122,6 +124,14 @@ class IcebergTarget:
         for column in schema:
             if column.name in known and _is_mistaken(known[column.name], column.type):
                 raise self._unfit(f"{column.name} is {columns.find_type(column.name)} there, and not {column.type}")
+
+    def _check_added(self, columns: Any, wanted: Any) -> None:
+        """Raise ConfigError if a new column takes the name by which files have a column that was renamed."""
+        mapped = dict(_mapped(self._table.name_mapping() or ()))
+        for name in map(wanted.find_column_name, wanted.field_ids - columns.field_ids):
+            now = columns.find_column_name(mapped.get(name))
+            if now is not None:
+                raise self._unfit(f"{name} was renamed to {now} there")
 
     def progress(self, topic: str) -> Progress | None:
         """As `Table.progress`."""
@@ -344,6 +354,14 @@ def _without_bounds(schema: pa.Schema) -> dict[str, str]:
 def _summary(snapshot: Any) -> Mapping[str, str]:
     """The properties that the commit of a snapshot has given it."""
     return {} if snapshot.summary is None else snapshot.summary.additional_properties
+
+
+def _mapped(fields: Iterable[Any], above: str = "") -> Iterator[tuple[str, int]]:
+    """The names of a name mapping, each with the id of its column."""
+    for field in fields:
+        for name in field.names:
+            yield above + name, field.field_id
+            yield from _mapped(field.fields, f"{above}{name}.")
 
 
 def _is_mistaken(known: pa.DataType, wanted: pa.DataType) -> bool:

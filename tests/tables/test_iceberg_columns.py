@@ -89,6 +89,25 @@ def test_a_column_that_may_grow_does(
     assert (found.num_rows, str(found.schema.field("x").type).replace("large_", "")) == (40, whole)
 
 
+@each_of(("before", "after", "column"), [("x", "y", "y"), ("x.a", "b", "x")])
+def test_a_renamed_column(tmp_path_factory: pytest.TempPathFactory, before: str, after: str, column: str) -> None:
+    """Files have its old name. A new column of that name would take the values of the rows before."""
+    tmp_path = tmp_path_factory.mktemp("lake")
+    topic, where = Topic(tmp_path / "tier").grow(1), target("iceberg", tmp_path / "lake")
+    writes = giving(pa.struct([("a", TEXT)]), {"a": "b"})
+    export(topic, where, transform=writes)
+    with (
+        closing(load_catalog("lake", type="sql", uri=f"sqlite:///{tmp_path}/lake/catalog.db")) as catalog,
+        catalog.load_table("lake.topic").update_schema() as update,
+    ):
+        update.rename_column(before, after)
+    topic.grow(1)
+    with pytest.raises(ConfigError, match=rf"do not fit the table lake\.topic: {before} was renamed to "):
+        export(topic, where, transform=writes)
+    export(topic, where, columns=["partition", "offset"])
+    assert held(where, ["partition", "offset", column]).column(column).null_count == 20
+
+
 def test_a_column_that_each_row_has_to_have(tmp_path: Path) -> None:
     """pyiceberg refuses the files, and prints a table."""
     topic, where = Topic(tmp_path / "tier").grow(1), target("iceberg", tmp_path / "lake")
