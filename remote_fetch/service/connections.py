@@ -18,6 +18,8 @@ Rules of the file:
 - A TLS handshake may end after the service has stopped to listen. Its connection ends at once: the end of the service
   would wait for a request.
 - A connection that is cut off keeps no memory: `abort` drops what was not sent.
+- A client may end its own direction after a request, as `nc -N` does. It gets the answer, and then the end. Under TLS
+  asyncio does not allow that.
 """
 
 from __future__ import annotations
@@ -159,6 +161,13 @@ class TimedProtocol(H11Protocol):
         # uvicorn forgets its timer if the client has reset the connection, and it would hold the TLS state (80 KB).
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """As asyncio's. Returns True if the connection stays open for an answer."""
+        waits = self.scheme == "http" and self.cycle is not None and not self.cycle.response_complete
+        if waits:
+            self.cycle.keep_alive = False
+        return waits
 
     def on_response_complete(self) -> None:
         """As uvicorn's: the answer is in the buffers."""

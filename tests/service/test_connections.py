@@ -305,6 +305,19 @@ def test_a_target_that_is_a_whole_url(target: str, status: bytes) -> None:
         assert connection.recv(1 << 16).startswith(b"HTTP/1.1 " + status)
 
 
+def test_a_client_that_has_sent_all(caplog: pytest.LogCaptureFixture) -> None:
+    """Its answer comes, and then the end. Without a request the end comes at once."""
+    with serving() as address:
+        for sent in (request(), request("/healthz") + request(), b""):
+            with socket.create_connection(address) as connection:
+                connection.sendall(sent)
+                connection.shutdown(socket.SHUT_WR)
+                received = received_of(connection)
+            assert received.count(b"HTTP/1.1 200 OK") == sent.count(b"GET "), sent
+            assert received.endswith(b"}") is bool(sent)
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
 def test_headers_that_are_too_long() -> None:
     """In one piece, and in pieces of which the last has not come."""
     head = b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 40_000
