@@ -8,7 +8,8 @@ Rules of the file:
   again, before it is a finding.
 - An object may be deleted only if it is sure that no broker reads it. A record that this release does not know may be
   about any segment: while there is one, only objects of deleted topics may be deleted. If records were lost, an object
-  of a segment without records may not be deleted.
+  of a segment without records may not be deleted. Two clusters may share the metadata topic: an object of a topic that
+  this cluster does not have may be deleted only if a broker has begun to delete its segment.
 - Memory does not grow with the number of segments.
 """
 
@@ -229,9 +230,11 @@ class Audit:
         if finding is not None:
             yield finding
         if is_deleted and finding is not None:
+            is_sure = life.state is RemoteLogSegmentState.DELETE_SEGMENT_STARTED
+            why = None if is_sure else "no broker has begun to delete its segment: another cluster may have the topic"
             for info in self._book.objects_named(each.name for each in expected):
                 found = replace(finding, object_name=info.name, size_bytes=info.size_bytes)
-                yield self._deletable(found, "an object of a deleted topic")
+                yield self._deletable(found, "an object of a deleted topic", why)
 
     def _judged_objects(self) -> Iterator[Finding]:
         for sized in self._book.wrong_objects():
@@ -300,16 +303,13 @@ class Audit:
 
     def _left_over(self, found: Finding, text: str, why_not: str | None) -> Finding:
         """The finding of an object that no segment has. `why_not`: the reason for which a broker may still read it."""
-        orphaned = replace(found, kind=FindingKind.ORPHANED)
         if not self._book.is_all_known():
             why_not = "the metadata topic has records in a form that this release does not know"
-        if why_not is not None:
-            return replace(orphaned, text=f"{text}. But {why_not}")
-        return self._deletable(orphaned, text)
+        return self._deletable(replace(found, kind=FindingKind.ORPHANED), text, why_not)
 
-    def _deletable(self, found: Finding, text: str) -> Finding:
-        """The finding of an object that may be deleted, unless its name says otherwise or could be taken for others."""
-        name, why_not = found.object_name or "", None
+    def _deletable(self, found: Finding, text: str, why_not: str | None) -> Finding:
+        """The finding of an object that may be deleted, unless `why_not` or its name says otherwise."""
+        name = found.object_name or ""
         if self._inventory.segment_of(name) != found.segment_id:
             why_not = "its name is none of the segment"
         elif not is_one_word(name):

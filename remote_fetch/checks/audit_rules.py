@@ -59,7 +59,7 @@ def judge_life(
     """
     kind, text = None, ""
     if is_topic_gone:
-        kind, text = FindingKind.DELETED_TOPIC, "the cluster has no topic of this name and id any more"
+        kind, text = FindingKind.DELETED_TOPIC, "the cluster has no topic of this name and id"
     elif life.metadata is None:
         kind = FindingKind.ORPHANED_EVENT
         text = f"an event says {life.state.name}, but no event says what the segment is"

@@ -13,7 +13,7 @@ from remote_fetch.checks.audit import NO_TOPIC, Audit, AuditOptions, AuditSource
 from remote_fetch.checks.audit_deep import DeepAudit
 from remote_fetch.checks.deep_journal import DeepJournal
 from remote_fetch.checks.findings import Finding
-from remote_fetch.formats.metadata_records import MetadataRecord, SegmentMetadataRecord
+from remote_fetch.formats.metadata_records import MetadataRecord, SegmentMetadataRecord, SegmentUpdateRecord
 from remote_fetch.locate.replay import Replay
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import (
@@ -139,6 +139,15 @@ class AuditedTier:
         changed = replace(segment, state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED, **fields)  # type: ignore[arg-type]
         self.add(changed)
         return changed
+
+    def delete_topic(self, topic: str) -> None:
+        """Another topic has the name now, and a broker has begun to delete the segments of this one."""
+        topic_id = self.topic_ids[topic]
+        self.topic_ids[topic] = Uuid(b"made once again.")
+        for partition, timeline in self.timelines.items():
+            for segment in timeline.segments if partition.topic_id == topic_id else ():
+                state, custom = RemoteLogSegmentState.DELETE_SEGMENT_STARTED, segment.custom_metadata
+                self.follow(segment, SegmentUpdateRecord(segment.segment_id, 1, NOW_MS, custom, state))
 
     def drop(self, segment: RemoteLogSegmentMetadata) -> None:
         """Remove all records of a segment."""

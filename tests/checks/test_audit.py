@@ -406,14 +406,22 @@ def test_all_defects_at_once(sound: AuditedTier) -> None:
 
 
 def test_a_deleted_topic(sound: AuditedTier) -> None:
-    """Its segments are one finding each. Each of its objects may be deleted."""
-    sound.topic_ids[TOPIC] = Uuid(b"made once again.")
+    """Its segments are one finding each. Each of its objects may be deleted, because a broker deletes it too."""
+    sound.delete_topic(TOPIC)
     found = sound.audit()
     assert {finding.kind for finding in found} == {KIND.DELETED_TOPIC}
     names = {finding.object_name for finding in found if finding.may_delete}
     files = [path for path in sound.folder.rglob("*.*") if path.parent.name.startswith((f"{TOPIC}-0", f"{TOPIC}-1"))]
     assert names == {str(path.relative_to(sound.folder)) for path in files}
     assert {finding.object_name for finding in found if not finding.may_delete} == {None}
+
+
+def test_a_topic_of_another_cluster_that_shares_the_metadata_topic(sound: AuditedTier) -> None:
+    """Nothing tells it from a deleted topic of which no broker has begun to delete the segments."""
+    sound.topic_ids[TOPIC] = Uuid(b"of this cluster.")
+    found = sound.audit()
+    assert {(finding.kind, finding.may_delete) for finding in found} == {(KIND.DELETED_TOPIC, False)}
+    assert all("another cluster may have" in finding.text for finding in found if finding.object_name is not None)
 
 
 def test_a_deleted_topic_whose_metadata_names_an_object_of_another(tmp_path: Path) -> None:
@@ -511,7 +519,7 @@ def test_records_of_a_form_that_is_not_known_may_be_about_any_segment(sound: Aud
     assert {KIND.ORPHANED} <= {finding.kind for finding in found}
     assert [finding for finding in found if finding.may_delete] == []
     assert all("this release does not know" in each.text for each in found if each.kind is KIND.ORPHANED)
-    sound.topic_ids["codecs"] = Uuid(b"made once again.")
+    sound.delete_topic("codecs")
     assert {finding.kind for finding in sound.audit() if finding.may_delete} == {KIND.DELETED_TOPIC}
 
 
