@@ -236,7 +236,12 @@ class Doctor:
         if self._found is not None and not self._found.is_readable:
             return
         if self.topic is None:
-            self.topic = segment.topic_id_partition.topic
+            topic = segment.topic_id_partition.topic
+            if self._cluster is not None and topic not in self._cluster.names():
+                text = f"{topic} is deleted, or another cluster's, or this principal may not describe it"
+                yield Check("topic", State.SKIPPED, text, "Name a topic: -t TOPIC")
+                return
+            self.topic = topic
             if self._cluster is not None:
                 yield from self._examine_topic(self._cluster, self.topic)
                 if self._found is not None and not self._found.is_readable:

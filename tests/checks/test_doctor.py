@@ -26,7 +26,7 @@ from remote_fetch.errors import ErrorKind, Unlocatable
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.unreadable import Denied, denied
-from remote_fetch.model import TopicIdPartition, Uuid
+from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.session.brokers import make_cluster
 from remote_fetch.testing.log_builder import LogBuilder
@@ -221,6 +221,16 @@ def test_the_metadata_topic_of_another_cluster(error: Unlocatable, unlocated: Er
     assert check.hint is not None
     assert check.hint.startswith(hint)
     assert check.hint.endswith("list the bucket instead: remote.locator=listing")
+
+
+def test_the_first_segment_of_a_shared_tier_is_of_a_foreign_topic() -> None:
+    """It is another cluster's, or this principal may not describe it. That is no fault of the set-up."""
+    doctor = Doctor({"bootstrap.servers": "main:9092"}, None, sample_bytes=1, dice=random.Random(0))
+    doctor._cluster = cast("Cluster", SimpleNamespace(names=lambda: ("orders",)))
+    segment = SimpleNamespace(topic_id_partition=TopicIdPartition(Uuid(bytes(16)), "billing", 0))
+    (check,) = doctor._examine_gain(cast("Session", None), cast("RemoteLogSegmentMetadata", segment))
+    assert (check.state, check.hint) == (State.SKIPPED, "Name a topic: -t TOPIC")
+    assert doctor.topic is None
 
 
 def test_a_service_that_cannot_be_asked_needs_no_rights_on_the_metadata_topic() -> None:
