@@ -104,11 +104,11 @@ class DeltaTarget:
     def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
         """As `Table.create`."""
         self._check_names([], schema)
-        whole = _with_derived(schema, partition_by)
+        wanted = self._wanted(schema, partition_by)
         try:
             self._lib.DeltaTable.create(
                 self.name,
-                schema=self._lib.Schema.from_arrow(whole),
+                schema=self._lib.Schema.from_arrow(pa.schema(wanted)),
                 mode="ignore",
                 partition_by=list(partition_by),
                 configuration=_skipping(schema, partition_by),
@@ -241,9 +241,16 @@ class DeltaTarget:
         """As `Table.close`. deltalake keeps nothing open that could be closed."""
 
     def _wanted(self, schema: pa.Schema, partition_by: Sequence[str]) -> list[pa.Field[Any]]:
-        """The columns of a schema as Delta has them, with those that are derived."""
-        whole = self._lib.Schema.from_arrow(_with_derived(schema, partition_by))
-        return list(pa.schema(whole.to_arrow()))
+        """The columns of a schema as Delta has them, with those that are derived. Raises ConfigError if it has not."""
+        try:
+            whole = self._lib.Schema.from_arrow(_with_derived(schema, partition_by))
+            return list(pa.schema(whole.to_arrow()))
+        except Exception as error:
+            raise ConfigError(
+                f"the table {self.name} cannot have the columns: {said(error, self._options)}",
+                key="to",
+                hint="Convert them to types of Delta in a transform",
+            ) from None
 
     def _fields(self) -> list[pa.Field[Any]]:
         return list(pa.schema(self._table.schema().to_arrow()))

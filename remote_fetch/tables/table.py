@@ -33,7 +33,8 @@ _SECRETS = (
 )
 """Parts of the names of options whose values may be secret, or have a secret in them."""
 _MAX_SAID = 600
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_NOISE = re.compile(r"\x1b\[[0-9;]*m|\n +0: .*", re.DOTALL)
+"""The colours and the backtrace that delta-rs gives an error."""
 
 
 class TableChanged(Exception):
@@ -155,14 +156,14 @@ def _types(kind: pa.DataType) -> Iterator[pa.DataType]:
 def said(error: BaseException, options: Mapping[str, Any]) -> str:
     """The text of a library's error, in one line, without the values of options that may be secret.
 
-    Without the colours that delta-rs gives it, and with `?` for what else a terminal may obey.
+    `?` stands for what a terminal may obey.
     """
     secrets = {
         str(value): name
         for name, value in options.items()
         if any(part in name.lower() for part in _SECRETS) and len(str(value)) > 3
     }
-    text = _COLOUR.sub("", str(error))
+    text = _NOISE.sub("", str(error))
     for value in sorted(secrets, key=len, reverse=True):  # one may be a part of another
         text = text.replace(value, f"({secrets[value]})")
     shown = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from remote_fetch.errors import ConfigError, TableRefused
@@ -94,6 +95,23 @@ def test_a_table_without_such_rules(tmp_path_factory: pytest.TempPathFactory, ho
     topic, where = Topic(tmp_path / "tier").grow(1), made(tmp_path / "table", **how)
     export(topic, where, columns=["partition", "offset", "timestamp", "value"], partition_by=by)
     assert same(held(where), topic.rows())
+
+
+@each_of("kind", [pa.timestamp("us", "+00:00"), pa.float16(), pa.uuid()])
+def test_a_type_that_delta_does_not_have(tmp_path_factory: pytest.TempPathFactory, kind: pa.DataType) -> None:
+    """A new table is not made, and of one that is there nothing is read."""
+    tmp_path = tmp_path_factory.mktemp("lake")
+    topic = Topic(tmp_path / "tier").grow(1)
+
+    def transform(batch: pa.RecordBatch) -> pa.Table:
+        nulls: Any = pa.array([None] * batch.num_rows, kind)
+        return pa.table([batch.column("offset"), nulls], names=["offset", "value"])
+
+    for where in ({"format": "delta", "to": str(tmp_path / "new")}, made(tmp_path / "table")):
+        with pytest.raises(ConfigError, match=r"the table .* cannot have the columns: \w+: .*in a transform$"):
+            export(topic, where, transform=transform)
+    assert not (tmp_path / "new").exists()
+    assert not list(tmp_path.rglob("*.parquet"))
 
 
 def test_a_feature_that_deltalake_does_not_write(

@@ -14,6 +14,11 @@ def test_the_text_is_one_short_line() -> None:
     assert len(said(ValueError("x" * 5000), {})) == 600
 
 
+def test_a_backtrace_is_left_out() -> None:
+    failed = OSError("Invalid data type: Float16\n   0: <unknown>\n   1: at /build/call.c:443:24\n")
+    assert said(failed, {}) == "OSError: Invalid data type: Float16"
+
+
 def test_what_a_terminal_would_obey_is_left_out() -> None:
     """delta-rs colours the arrows between causes. A catalog's text may have anything."""
     coloured = OSError("Generic S3 error \x1b[31m\u21b3\x1b[0m 403 \x1b[1;31m\u21b3\x1b[0m denied\x1b]0;title\x07")
