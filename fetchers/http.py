@@ -3,7 +3,8 @@
 Rules of the file:
 
 - One deadline bounds the answer, its headers too. `_http_answer.py` reads it.
-- A redirect may not change the scheme. The configured headers go only to the configured host.
+- A redirect may not change the scheme. The configured headers, and the user and password of the URL, go only to the
+  configured host.
 - The query of a URL may be a signature, and is in no message.
 - HTTP cannot list objects.
 """
@@ -12,9 +13,10 @@ from __future__ import annotations
 
 import os
 import re
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-from urllib.parse import quote, urljoin, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from fetchers._composed import ComposedFetcher
 from fetchers._http_answer import Refused, WantedRange, body_of, done_with, identity_of, size_of
@@ -55,6 +57,8 @@ _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 class HttpFetcher(ComposedFetcher):
     """The fetcher `http`: `remote.storage.url` is an `http://` or `https://` URL; its query goes with every object.
 
+    A user and a password in it, or in the proxy's URL, are sent (Basic, RFC 7617).
+
     Options: `headers` (a JSON object), `proxy` (a URL), `ca_certs` (a file), `verify` (false: any certificate is
     taken), `redirect_hosts` (the hosts, with commas, to which a redirect may lead; by default only the URL's own).
     """
@@ -70,6 +74,8 @@ class HttpFetcher(ComposedFetcher):
             raise ConfigError(text, key="remote.storage.url")
         given = options_of(configs)
         headers = _headers(given)
+        if "authorization" not in {name.lower() for name in headers}:
+            headers |= _credentials(url, "Authorization")
         hosts = _redirect_hosts(given)
         return HttpStore(url, _connections(given, url), headers, timeouts_of(configs), hosts, self._identities)
 
@@ -98,6 +104,14 @@ def _headers(options: dict[str, Any]) -> dict[str, str]:
     if not all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in headers.items()):
         raise ConfigError("a header has a character that HTTP's headers cannot have", key=OPTIONS + "headers")
     return headers
+
+
+def _credentials(url: str, header: str) -> dict[str, str]:
+    """The header with the user and the password of a URL. Empty without a user. urllib3 sends neither."""
+    user, at, _ = urlsplit(url).netloc.rpartition("@")
+    name, _, password = user.partition(":")
+    encoded = b64encode(f"{unquote(name)}:{unquote(password)}".encode()).decode()
+    return {header: f"Basic {encoded}"} if at else {}
 
 
 def _redirect_hosts(options: dict[str, Any]) -> frozenset[str]:
@@ -134,7 +148,8 @@ def _connections(options: dict[str, Any], url: str = "") -> _Connections:
     if options.get("verify") is False:
         settings |= {"cert_reqs": "CERT_NONE", "assert_hostname": False}
     if proxy:
-        manager: urllib3.PoolManager = urllib3.ProxyManager(str(proxy), **settings)
+        sent = _credentials(str(proxy), "Proxy-Authorization")
+        manager: urllib3.PoolManager = urllib3.ProxyManager(str(proxy), proxy_headers=sent, **settings)
     else:
         manager = urllib3.PoolManager(**settings)
     current = CurrentDeadline()

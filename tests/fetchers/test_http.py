@@ -209,6 +209,38 @@ def test_a_redirect_is_followed_and_takes_the_headers_along(server: RangeServer)
     fetcher.close()
 
 
+def test_user_and_password_of_a_url_are_sent(server: RangeServer) -> None:
+    """As curl sends them. A header of the user's wins."""
+    name = next(name for name, _ in kafka_local_files(SEGMENT) if name.endswith(".log"))
+    host = server.url.removeprefix("http://")
+    for user, header in (("me:s3cret", "bWU6czNjcmV0"), ("m%40e:%C3%BC%2F", "bUBlOsO8Lw=="), ("token", "dG9rZW46")):
+        for url, options in (
+            (f"http://{user}@{host}/a%20b", {}),
+            ("http://store.example/a%20b", {"proxy": f"http://{user}@{host}"}),
+        ):
+            server.wanted_headers = {"Proxy-Authorization" if options else "Authorization": f"Basic {header}"}
+            fetcher = opened(server, url=url, **options)
+            assert bytes(fetcher.fetch_log_segment(METADATA, 0, 10)) == SEGMENT.log[:10]
+            assert server.paths[-1].endswith(name)
+            fetcher.close()
+    server.wanted_headers = {"authorization": "Bearer x"}
+    fetcher = opened(server, url=f"http://me:s3cret@{host}/a%20b", headers='{"authorization": "Bearer x"}')
+    assert bytes(fetcher.fetch_log_segment(METADATA, 0, 10)) == SEGMENT.log[:10]
+    assert "Authorization" not in server.headers[-1]
+    fetcher.close()
+
+
+def test_the_password_stays_with_its_host(server: RangeServer) -> None:
+    with RangeServer() as other:
+        other.files["x"] = SEGMENT.log
+        server.plan = lambda asked: Fault(FaultKind.REDIRECT, location=f"{other.url}/x")
+        url = server.url.replace("http://", "http://me:s3cret@") + "/a%20b"
+        fetcher = opened(server, url=url, redirect_hosts="127.0.0.1")
+        assert bytes(fetcher.fetch_log_segment(METADATA, 0, 10)) == SEGMENT.log[:10]
+        assert ("Authorization" in server.headers[0], "Authorization" in other.headers[0]) == (True, False)
+        fetcher.close()
+
+
 def test_the_headers_stay_with_their_host(server: RangeServer) -> None:
     with RangeServer() as other:
         other.files["x"] = SEGMENT.log
