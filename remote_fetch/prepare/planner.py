@@ -22,7 +22,7 @@ from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition
 from remote_fetch.observe import Notice, Observer
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, leading_slices, plan_offsets
 from remote_fetch.plan.visibility import AbortedIntervals
-from remote_fetch.prepare.opening import open_partition
+from remote_fetch.prepare.opening import StillHolds, open_partition
 from remote_fetch.prepare.positions import narrow_edges
 from remote_fetch.prepare.segment_files import ProducerSnapshots
 from remote_fetch.prepare.time_lookup import TimeLookup
@@ -75,12 +75,14 @@ class Planner:
             calls = [pool.submit(partial(made, partition)) for partition in partitions]
             return tuple(call.wait(TIMEOUT_MS) for call in calls)
 
-    def open_timeline(self, timeline: Timeline, log: LogBounds) -> OpenPartition:
-        """Open one partition whose segments are known. `log` has the ends of the log. A broker is not waited for.
+    def open_timeline(self, timeline: Timeline, log: LogBounds, *, waits: bool = False) -> OpenPartition:
+        """Open one partition whose segments are known. `log` has the ends of the log.
 
-        Raises the errors of `open`.
+        `waits`: for a broker that is away, as the guard does. Raises the errors of `open`.
         """
-        holds = None if self._brokers is None else self._brokers.cluster.still_holds
+        holds: StillHolds | None = None
+        if self._brokers is not None:
+            holds = self._brokers.guard.still_holds if waits else self._brokers.cluster.still_holds
         return open_partition(self._storage, holds, timeline, self._isolation, log)
 
     def reopened(self, opened: OpenPartition) -> OpenPartition:
@@ -88,7 +90,7 @@ class Planner:
         if opened.unread is None:
             return opened
         timeline = self._locator.timeline(opened.partition)
-        return replace(self._opened(timeline, opened.log), local_start=opened.local_start)
+        return replace(self.open_timeline(timeline, opened.log, waits=True), local_start=opened.local_start)
 
     def first_offset_at(self, opened: OpenPartition, timestamp_ms: int) -> int | None:
         """The first offset whose record is not before the time; None if there is none. Raises the errors of reading."""
@@ -136,16 +138,11 @@ class Planner:
         try:
             timeline = self._locator.timeline(partition)
             self._session.note_unusable(timeline)
-            return self._opened(timeline, log)
+            return self.open_timeline(timeline, log, waits=True)
         except RemoteFetchError as error:
             first, stop = log.log_start_offset or 0, log.end_offset or 1
             unread = self._session.fallback.after(error, partition, first, stop - 1)
             return replace(untiered(partition, self._isolation, log), unread=unread)
-
-    def _opened(self, timeline: Timeline, log: LogBounds) -> OpenPartition:
-        """As `open_timeline`, and a broker that is away is waited for."""
-        holds = None if self._brokers is None else self._brokers.guard.still_holds
-        return open_partition(self._storage, holds, timeline, self._isolation, log)
 
     def _log_bounds(self, partition: TopicIdPartition, log_start: int | None) -> LogBounds:
         """The ends of the log.
@@ -172,7 +169,7 @@ class Planner:
         try:
             if self._stepwise is not None and first < stop:
                 timeline = self._stepwise.reach(opened.partition, first, stop, isolation=lists, most=stop - first)
-                opened = self._opened(timeline, opened.log)
+                opened = self.open_timeline(timeline, opened.log, waits=True)
             plan = make(opened, first, stop)
         except RemoteFetchError as error:
             step = self._session.fallback.after(error, opened.partition, first, stop - 1)
