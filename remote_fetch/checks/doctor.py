@@ -32,6 +32,7 @@ from remote_fetch.failures.broker_errors import broker_says
 from remote_fetch.fetch.broker_file import complete
 from remote_fetch.hosts import shown_url
 from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.unreadable import Denied
 from remote_fetch.model import IsolationLevel, RemoteLogSegmentMetadata
 from remote_fetch.observe import Event, Notice
 from remote_fetch.session.brokers import make_cluster
@@ -220,8 +221,10 @@ class Doctor:
             hint = f"list the bucket instead: {_LOCATOR}={_LISTING}"
             if config.settings.locator == _SERVICE:
                 hint = _ASK_THE_SERVICE
-            elif session.locating.is_denied:
+            elif session.locating.failure is Denied:
                 hint = f"{grant(config.for_locator(), topic, 'Describe', 'Read')}; or {hint}"
+            elif check.hint is not None:
+                hint = f"{check.hint}; or {hint}"
             return Check("metadata", State.FAILED, text, hint), None
         return check, segment
 
@@ -282,8 +285,8 @@ class Doctor:
 
 
 def _is_lost(session: Session) -> bool:
-    """Whether segments cannot be located. A session that is asked for all topics raises a refusal, and goes on."""
-    return session.unlocated is not None or session.locating.is_denied
+    """Whether segments cannot be located. A session that is asked for all topics raises the failure, and goes on."""
+    return session.unlocated is not None or session.locating.failure is not None
 
 
 def _unanswered(error: KafkaException, topic: str | None) -> Check:

@@ -26,7 +26,7 @@ from remote_fetch.locate.metadata_replay import MetadataTopic
 from remote_fetch.locate.replay_cache import Remark
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.topics import sorted_partitions
-from remote_fetch.locate.unreadable import Denied, Unreadable, unlocatable
+from remote_fetch.locate.unreadable import Unreadable, unlocatable
 from remote_fetch.model import TopicIdPartition, Uuid
 
 __all__ = ["MetadataTopicLocator"]
@@ -42,7 +42,7 @@ class MetadataTopicLocator(ExactEnds):
 
     `topic` None: no storage is configured, and no segment is located. `say` is called, once, with the reason why the
     metadata topic cannot be read. `recovered` is called when it can be read again, `remark` with reports of the cache.
-    `is_denied`: at the last reading this principal might not read the metadata topic.
+    `failure` is the class of the error with which the last reading of the metadata topic failed, None if it did not.
     `is_elsewhere`: the metadata topic has brokers of its own. If these seem to be the wrong ones, `remark` is called.
     """
 
@@ -68,9 +68,9 @@ class MetadataTopicLocator(ExactEnds):
         self._clock = clock
         self._noting = threading.RLock()
         self._rest_until_s = float("-inf")
-        self._is_unreadable = False
-        self._is_failing = False
-        self.is_denied = False
+        # Not the errors themselves: their frames hold the clients.
+        self._reported: type[Unlocatable] | None = None
+        self.failure: type[Unlocatable] | None = None
 
     @property
     def answered_s(self) -> float:
@@ -90,7 +90,7 @@ class MetadataTopicLocator(ExactEnds):
             self._topic.connect()  # over a slow line its clients need seconds, and so does the next question
         found = described_partitions(self._cluster, topic)
         self._read_for(found)
-        if self._is_elsewhere and not self._is_failing:
+        if self._is_elsewhere and self.failure is None:
             self._examine(found)
         return found
 
@@ -104,16 +104,16 @@ class MetadataTopicLocator(ExactEnds):
         return self.timeline(partition)
 
     def _read_all(self, known: MetadataTopic) -> tuple[TopicIdPartition, ...]:
-        """Read the whole metadata topic. A failure is raised, and no state of this locator but `is_denied`."""
+        """Read the whole metadata topic. A failure is raised, and not reported."""
         try:
             found = known.read_all()
         except (BrokerUnavailable, Unlocatable, KafkaException) as error:
             if isinstance(error, BrokerUnavailable) and known.is_on(self._cluster):
                 raise
             reason = unlocatable(error, known.name)
-            self.is_denied = isinstance(reason, Denied)
+            self.failure = type(reason)
             raise reason from None
-        self.is_denied = False
+        self.failure = None
         return found
 
     def _read_for(self, partitions: Iterable[TopicIdPartition]) -> None:
@@ -134,19 +134,20 @@ class MetadataTopicLocator(ExactEnds):
     def _fail(self, reason: Unlocatable) -> None:
         """Report a failure, unless one was reported since the last success. That the topic is unreadable is news."""
         with self._noting:  # threads that wait for one reading fail at the same moment
-            was_unreadable, self._is_unreadable = self._is_unreadable, isinstance(reason, Unreadable)
-            if not self._is_failing or (self._is_unreadable and not was_unreadable):
+            is_unreadable = isinstance(reason, Unreadable)
+            if self._reported is None or (is_unreadable and not issubclass(self._reported, Unreadable)):
                 self._say(str(reason))
-            self._is_failing, self.is_denied = True, isinstance(reason, Denied)
-            if self._is_unreadable:
+            self._reported = self.failure = type(reason)
+            if is_unreadable:
                 self._rest_until_s = self._clock() + _REST_S
 
     def _succeed(self) -> None:
-        """Report the end of a failure, if there was one."""
-        if self._is_failing:
+        """Report the end of a failure, if one was reported."""
+        self.failure = None
+        if self._reported is not None:
             with self._noting:
                 self._recovered()
-                self._is_failing = self._is_unreadable = self.is_denied = False
+                self._reported = None
 
     def _examine(self, partitions: Sequence[TopicIdPartition]) -> None:
         """Report, once for each topic, that the metadata topic of another cluster has no record of a tiered topic."""

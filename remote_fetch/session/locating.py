@@ -151,9 +151,9 @@ class Locating:
             raise Unlocatable(f"the segments cannot be located: {self._why}")
 
     @property
-    def is_denied(self) -> bool:
-        """Whether segments cannot be located because this principal may not read the metadata topic."""
-        return self._metadata_locator is not None and self._metadata_locator.is_denied
+    def failure(self) -> type[Unlocatable] | None:
+        """As `MetadataTopicLocator.failure`. None with another locator."""
+        return None if self._metadata_locator is None else self._metadata_locator.failure
 
     @property
     def answered_s(self) -> float:

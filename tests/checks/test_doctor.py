@@ -25,7 +25,7 @@ from remote_fetch.config import Config
 from remote_fetch.errors import ErrorKind, Unlocatable
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.locate.cluster import Cluster
-from remote_fetch.locate.unreadable import Denied, denied
+from remote_fetch.locate.unreadable import Unreadable, denied
 from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.session.brokers import make_cluster
@@ -194,13 +194,10 @@ def test_a_broker_that_does_not_answer(
     [
         (denied("__remote_log_metadata"), ErrorKind.UNLOCATABLE, GRANT),
         (denied("__remote_log_metadata"), None, GRANT),
-        (
-            Unlocatable("__remote_log_metadata cannot be read: no broker answers"),
-            ErrorKind.UNLOCATABLE,
-            "list the bucket instead: ",
-        ),
+        (Unlocatable("cannot be read: no broker answers"), ErrorKind.UNLOCATABLE, "list the bucket instead: "),
+        (Unreadable("there is no topic", hint="Give another name"), None, "Give another name; or list the bucket "),
     ],
-    ids=["one topic", "all topics", "brokers that are away"],
+    ids=["one topic", "all topics", "brokers that are away", "all topics without a metadata topic"],
 )
 def test_the_metadata_topic_of_another_cluster(error: Unlocatable, unlocated: ErrorKind | None, hint: str) -> None:
     """The rights on it are those of its own client. Brokers that are away refuse nothing."""
@@ -213,7 +210,7 @@ def test_the_metadata_topic_of_another_cluster(error: Unlocatable, unlocated: Er
     doctor = Doctor({**main, **own}, None, sample_bytes=1, dice=random.Random(0))
     session = SimpleNamespace(
         locator=SimpleNamespace(partitions=refused),
-        locating=SimpleNamespace(is_denied=isinstance(error, Denied)),
+        locating=SimpleNamespace(failure=type(error)),
         unlocated=unlocated,
     )
     check, _ = doctor._metadata(cast("Session", session))

@@ -25,6 +25,7 @@ from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic
 from remote_fetch.locate.metadata_topic import MetadataTopicLocator
 from remote_fetch.locate.replay_cache import Remark
+from remote_fetch.locate.unreadable import Denied, Unreadable
 from remote_fetch.model import TopicIdPartition, Uuid
 from tests.clock import Clock
 from tests.locate.metadata_double import (
@@ -386,12 +387,13 @@ def test_an_unreadable_topic_is_asked_for_again_after_a_minute(code: int) -> Non
     reader.clock.now_s += 2
     assert reader.locator.refresh(PARTITIONS[0]).segments == ()
     assert (len(reader.said), reader.recoveries) == (1, 0), "it is no news"
-    assert reader.locator.is_denied is (code == KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    failure = reader.locator.failure
+    assert failure is (Denied if code == KafkaError.TOPIC_AUTHORIZATION_FAILED else Unreadable)
     topics.refusal = None
     assert reader.locator.refresh(PARTITIONS[0]).segments == ()
     reader.clock.now_s += 61
     assert reader.locator.refresh(PARTITIONS[0]).end_offset == 10
-    assert (len(reader.said), reader.recoveries, reader.locator.is_denied) == (1, 1, False)
+    assert (len(reader.said), reader.recoveries, reader.locator.failure) == (1, 1, None)
 
 
 def test_a_failure_that_turns_out_to_last_is_reported() -> None:
@@ -455,10 +457,10 @@ def test_a_refusal_is_noted_if_all_topics_are_asked_for(has_description: bool) -
     reader = Reader(topics, timeout_ms=20)
     with pytest.raises(Unlocatable, match="may not read"):
         reader.locator.partitions(None)
-    assert (reader.locator.is_denied, reader.said) == (True, [])
+    assert (reader.locator.failure, reader.said) == (Denied, [])
     topics.may_read, topics.refusal = True, None
     assert reader.locator.partitions(None) == ()
-    assert not reader.locator.is_denied
+    assert reader.locator.failure is None
 
 
 @pytest.mark.parametrize("has_another", [True, False])
