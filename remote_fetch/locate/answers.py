@@ -10,12 +10,20 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-__all__ = ["addresses_of", "epoch_of", "raw_uuid", "settings_of"]
+from remote_fetch.locate.uploads import NO_EPOCH
+
+__all__ = ["addresses_of", "epoch_of", "leader_epoch_of", "raw_uuid", "settings_of"]
 
 
 def epoch_of(found: Any) -> int:
-    """The leader epoch of an answer to ListOffsets, -1 if the broker gives none."""
-    return -1 if found.leader_epoch is None else int(found.leader_epoch)
+    """The leader epoch of an answer to ListOffsets, `NO_EPOCH` if the broker gives none."""
+    return NO_EPOCH if found.leader_epoch is None else int(found.leader_epoch)
+
+
+def leader_epoch_of(message: Any) -> int:
+    """The leader epoch of a record, `NO_EPOCH` if it has none."""
+    epoch = message.leader_epoch()
+    return NO_EPOCH if epoch is None else int(epoch)
 
 
 def raw_uuid(uuid: Any) -> bytes:

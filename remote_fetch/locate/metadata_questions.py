@@ -18,9 +18,10 @@ from confluent_kafka import KafkaError, KafkaException
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.failures.broker_errors import is_of_no_topic, is_passing
 from remote_fetch.locate.cluster import Cluster, Topic
-from remote_fetch.locate.replay import NO_EPOCH, Replay
+from remote_fetch.locate.replay import Replay
 from remote_fetch.locate.replay_cache import TopicOrigin
 from remote_fetch.locate.unreadable import denied
+from remote_fetch.locate.uploads import NO_EPOCH
 from remote_fetch.model import TopicIdPartition, Uuid
 
 __all__ = ["MetadataQuestions"]

@@ -15,16 +15,16 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.formats.metadata_partitioner import metadata_partition
+from remote_fetch.locate.answers import leader_epoch_of
 from remote_fetch.locate.replay_cache import TopicOrigin
 from remote_fetch.locate.saved_replay import SavedReplay
 from remote_fetch.locate.timeline_builder import TimelineBuilder
 from remote_fetch.locate.unreadable import denied
+from remote_fetch.locate.uploads import NO_EPOCH
 from remote_fetch.model import TopicIdPartition, Uuid
 
-__all__ = ["NO_EPOCH", "CutOff", "Replay"]
+__all__ = ["CutOff", "Replay"]
 
-NO_EPOCH = -1
-"""The leader epoch of a place that has none, or that is not known."""
 _EOF = KafkaError._PARTITION_EOF
 
 
@@ -125,6 +125,5 @@ class Replay:
                 if offset >= ends.get(number, offset + 1):
                     del ends[number]
             for number, message in lasts.items():
-                epoch = message.leader_epoch()
-                self.epochs[number] = NO_EPOCH if epoch is None else epoch
+                self.epochs[number] = leader_epoch_of(message)
         return bool(reached)

@@ -49,7 +49,7 @@ DELETED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 Owner = TypeVar("Owner")
 
 NO_EPOCH = -1
-"""The leader epoch of an uploader that no record names."""
+"""The leader epoch of an uploader that no record names, and of a record without one."""
 _GONE_KEPT = 1 << 15
 _UPDATE_KEY_SUFFIX = b":UPDATE"
 

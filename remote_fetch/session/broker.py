@@ -29,6 +29,7 @@ from remote_fetch.decode.arrays import Array, bytes_array, headers_array, number
 from remote_fetch.decode.columns import is_saturated, microseconds, schema_for
 from remote_fetch.errors import LogTruncated, UnsupportedFormat
 from remote_fetch.failures.broker_errors import is_unreadable
+from remote_fetch.locate.answers import leader_epoch_of
 from remote_fetch.locate.clients import Consumer
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.lineage import Lineage
@@ -36,7 +37,7 @@ from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.observe import BrokerRead, Notice, Observer, RecordsRead, TimestampsSaturated
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.session.guard import LogGuard
-from remote_fetch.session.known_log import KnownLog, is_refused_offset, leader_epoch_of
+from remote_fetch.session.known_log import KnownLog, is_refused_offset
 from remote_fetch.session.pace import Pace
 
 __all__ = ["BrokerReader", "batch_of_messages"]

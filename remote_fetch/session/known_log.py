@@ -20,12 +20,13 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import LogTruncated
 from remote_fetch.failures.broker_errors import end_of_truncated_epoch, is_of_state, is_truncation, lacks_epoch
+from remote_fetch.locate.answers import leader_epoch_of
 from remote_fetch.locate.clients import Consumer
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.model import TopicIdPartition
 from remote_fetch.session.guard import LogGuard
 
-__all__ = ["KnownLog", "is_refused_offset", "leader_epoch_of"]
+__all__ = ["KnownLog", "is_refused_offset"]
 
 _ASSIGNED_S = 5.0
 """How long librdkafka may take to assign a partition. Until then it refuses a seek. It takes milliseconds."""
@@ -148,9 +149,3 @@ def is_refused_offset(message: Any) -> bool:
     """Whether a message is librdkafka's error about an offset that the log does not have."""
     error = message.error()
     return error is not None and bool(error.code() == KafkaError._AUTO_OFFSET_RESET)
-
-
-def leader_epoch_of(message: Any) -> int:
-    """The leader epoch of a record, -1 if it has none."""
-    epoch = message.leader_epoch()
-    return -1 if epoch is None else int(epoch)
