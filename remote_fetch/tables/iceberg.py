@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import posixpath
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from remote_fetch.errors import ConfigError, CorruptSegment, MissingExtra, TableRefused
 from remote_fetch.session.filesystems import direct
+from remote_fetch.tables.iceberg_columns import misfit
 from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.table import Addition, TableChanged, TableFolder, said
 
@@ -109,29 +110,17 @@ class IcebergTarget:
                 f"{[name if how == 'identity' else f'{how}({name})' for name, how in existing]}",
                 key="partition_by",
             )
-        transaction = self._table.transaction()
         try:
-            with transaction.update_schema() as update:
-                update.union_by_name(schema)
+            why = misfit(self._table, schema)
         except Exception as error:
-            raise self._unfit(said(error, self._options)) from None
-        columns = self._table.schema()
-        self._check_added(columns, transaction.table_metadata.schema())
-        lacking = [column.name for column in columns.fields if column.required and column.name not in schema.names]
-        if lacking:
-            raise self._unfit(f"{lacking[0]} is required there")
-        known = {column.name: column.type for column in columns.as_arrow()}
-        for column in schema:
-            if column.name in known and _is_mistaken(known[column.name], column.type):
-                raise self._unfit(f"{column.name} is {columns.find_type(column.name)} there, and not {column.type}")
-
-    def _check_added(self, columns: Any, wanted: Any) -> None:
-        """Raise ConfigError if a new column takes the name by which files have a column that was renamed."""
-        mapped = dict(_mapped(self._table.name_mapping() or ()))
-        for name in map(wanted.find_column_name, wanted.field_ids - columns.field_ids):
-            now = columns.find_column_name(mapped.get(name))
-            if now is not None:
-                raise self._unfit(f"{name} was renamed to {now} there")
+            why = said(error, self._options)
+        if why is not None:
+            raise ConfigError(
+                f"the columns do not fit the table {self.name}: {why}",
+                key="to",
+                hint="Write to another table, convert the columns in a transform, or, if they are typed, name the "
+                "version of the schema that the table began with (value.schema.version)",
+            )
 
     def progress(self, topic: str) -> Progress | None:
         """As `Table.progress`."""
@@ -291,14 +280,6 @@ class IcebergTarget:
                     ) from None
             time.sleep(_PAUSE_S)
 
-    def _unfit(self, why: str) -> ConfigError:
-        return ConfigError(
-            f"the columns do not fit the table {self.name}: {why}",
-            key="to",
-            hint="Write to another table, convert the columns in a transform, or, if they are typed, name the "
-            "version of the schema that the table began with (value.schema.version)",
-        )
-
     def _refused(self, what: str, error: BaseException) -> TableRefused:
         return TableRefused(f"the Iceberg table {self.name} {what}: {said(error, self._options)}")
 
@@ -354,42 +335,6 @@ def _without_bounds(schema: pa.Schema) -> dict[str, str]:
 def _summary(snapshot: Any) -> Mapping[str, str]:
     """The properties that the commit of a snapshot has given it."""
     return {} if snapshot.summary is None else snapshot.summary.additional_properties
-
-
-def _mapped(fields: Iterable[Any], above: str = "") -> Iterator[tuple[str, int]]:
-    """The names of a name mapping, each with the id of its column."""
-    for field in fields:
-        for name in field.names:
-            yield above + name, field.field_id
-            yield from _mapped(field.fields, f"{above}{name}.")
-
-
-def _is_mistaken(known: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether pyiceberg takes a column of files for that of the table, and its bytes mean other values, at any depth.
-
-    It does so with text and bytes, with decimals of another scale, and with half floats in a column of floats.
-    """
-    if isinstance(wanted, pa.DictionaryType):
-        return _is_mistaken(known, wanted.value_type)
-    if pa.types.is_decimal(known) and pa.types.is_decimal(wanted):
-        return bool(known.scale != wanted.scale)
-    if pa.types.is_float16(wanted) or _is_text(known) != _is_text(wanted):
-        return True
-    inner, others = _inner(known), _inner(wanted)
-    return any(_is_mistaken(inner[name], others[name]) for name in inner.keys() & others.keys())
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-
-
-def _inner(kind: Any) -> dict[str, pa.DataType]:
-    """The types in a struct, by name, in a map or in a list."""
-    if pa.types.is_struct(kind):
-        return {field.name: field.type for field in kind}
-    if pa.types.is_map(kind):
-        return {"key": kind.key_type, "value": kind.item_type}
-    return {"element": kind.field(0).type} if kind.num_fields else {}
 
 
 def _partition_field(name: str, schema: pa.Schema) -> tuple[str, str, str]:

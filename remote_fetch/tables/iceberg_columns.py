@@ -1,0 +1,74 @@
+"""Whether the columns of an export's files fit those of an Iceberg table.
+
+Rules of the file:
+
+- Columns that the table lacks are added, and the types of others may become wider, as pyiceberg allows.
+- Files have no field ids. So what their names and bytes mean must not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+__all__ = ["misfit"]
+
+
+def misfit(table: Any, schema: pa.Schema) -> str | None:
+    """Why files of this schema do not fit the table; None if they fit. Raises pyiceberg's errors."""
+    transaction = table.transaction()
+    with transaction.update_schema() as update:
+        update.union_by_name(schema)
+    columns, wanted = table.schema(), transaction.table_metadata.schema()
+    mapped = dict(_mapped(table.name_mapping() or ()))
+    for name in map(wanted.find_column_name, wanted.field_ids - columns.field_ids):
+        # The mapping would give the new column the values of older files, and take them from the renamed one.
+        now = columns.find_column_name(mapped.get(name))
+        if now is not None:
+            return f"{name} was renamed to {now} there"
+    lacking = [column.name for column in columns.fields if column.required and column.name not in schema.names]
+    if lacking:
+        return f"{lacking[0]} is required there"
+    known = {column.name: column.type for column in columns.as_arrow()}
+    for column in schema:
+        if column.name in known and _is_mistaken(known[column.name], column.type):
+            return f"{column.name} is {columns.find_type(column.name)} there, and not {column.type}"
+    return None
+
+
+def _mapped(fields: Iterable[Any], above: str = "") -> Iterator[tuple[str, int]]:
+    """The names of a name mapping, each with the id of its column."""
+    for field in fields:
+        for name in field.names:
+            yield above + name, field.field_id
+            yield from _mapped(field.fields, f"{above}{name}.")
+
+
+def _is_mistaken(known: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether pyiceberg takes a column of files for that of the table, and its bytes mean other values, at any depth.
+
+    It does so with text and bytes, with decimals of another scale, and with half floats in a column of floats.
+    """
+    if isinstance(wanted, pa.DictionaryType):
+        return _is_mistaken(known, wanted.value_type)
+    if pa.types.is_decimal(known) and pa.types.is_decimal(wanted):
+        return bool(known.scale != wanted.scale)
+    if pa.types.is_float16(wanted) or _is_text(known) != _is_text(wanted):
+        return True
+    inner, others = _inner(known), _inner(wanted)
+    return any(_is_mistaken(inner[name], others[name]) for name in inner.keys() & others.keys())
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _inner(kind: Any) -> dict[str, pa.DataType]:
+    """The types in a struct, by name, in a map or in a list."""
+    if pa.types.is_struct(kind):
+        return {field.name: field.type for field in kind}
+    if pa.types.is_map(kind):
+        return {"key": kind.key_type, "value": kind.item_type}
+    return {"element": kind.field(0).type} if kind.num_fields else {}
