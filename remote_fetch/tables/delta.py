@@ -170,6 +170,10 @@ class DeltaTarget:
                 hint="Rename one of them in a transform, or write to Parquet files or an Iceberg table",
             )
 
+    def required(self) -> Sequence[str]:
+        """As `Table.required`. Nothing else keeps null out: rows do not pass through deltalake."""
+        return [one.name for one in self._table.schema().fields if not one.nullable]
+
     def progress(self, topic: str) -> Progress | None:
         """As `Table.progress`. The ranges are known by their ends."""
         count = self._version(topic, "partitions")

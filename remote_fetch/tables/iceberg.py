@@ -122,6 +122,10 @@ class IcebergTarget:
                 "version of the schema that the table began with (value.schema.version)",
             )
 
+    def required(self) -> Sequence[str]:
+        """As `Table.required`. A commit makes them optional."""
+        return ()
+
     def progress(self, topic: str) -> Progress | None:
         """As `Table.progress`."""
         key = _PROGRESS + topic

@@ -72,8 +72,10 @@ class JobSpec:
         """The configuration of the sessions that read."""
         return self.reading.config
 
-    def writer(self, staging: Staging, *, is_hive: bool = True, of_table: bool = False) -> TaskWriter:
-        """The writer of this job's tasks. For `is_hive` and `of_table` see `ParquetFiles`."""
+    def writer(
+        self, staging: Staging, *, is_hive: bool = True, of_table: bool = False, required: Sequence[str] = ()
+    ) -> TaskWriter:
+        """The writer of this job's tasks. For `is_hive` and `of_table` see `ParquetFiles`. `required` have no null."""
         return TaskWriter(
             staging,
             self.config,
@@ -88,6 +90,7 @@ class JobSpec:
             self.loss_hint,
             self.typed,
             of_table,
+            [name for name in required if name in self.schema.names],
         )
 
 

@@ -87,6 +87,9 @@ class Table(Protocol):
     def check(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
         """Raise ConfigError if files of this schema, partitioned so, do not fit. Columns that are missing are added."""
 
+    def required(self) -> Sequence[str]:
+        """The columns that take no null."""
+
     def progress(self, topic: str) -> Progress | None:
         """The offsets of a topic that the table has, by its own properties; None if it has none."""
 

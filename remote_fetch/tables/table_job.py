@@ -93,7 +93,8 @@ def _run_and_commit(
     if not job.reads.offsets:
         return (), 0, held
     own = staging.of_plan(job.key)
-    records, run = all_records(own, spec.writer(own, is_hive=table.is_hive, of_table=True), job, spec.run)
+    writer = spec.writer(own, is_hive=table.is_hive, of_table=True, required=table.required())
+    records, run = all_records(own, writer, job, spec.run)
     return records, run, _commit(table, spec, Addition(staging.job_id, records, job.reads, held))
 
 

@@ -51,8 +51,8 @@ def _arrow(made: object) -> pa.RecordBatch | pa.Table:
 class TaskWriter:
     """All that the workers of a job need besides the tasks. `schema` is the schema of the files' rows.
 
-    `loss_hint` says what to do if records of a task were deleted, `typed` which keys and values are typed. For the
-    other fields see `ParquetFiles`.
+    `loss_hint` says what to do if records of a task were deleted, `typed` which keys and values are typed, `required`
+    which columns of the rows have no null. For the other fields see `ParquetFiles`.
     """
 
     target: Staging
@@ -68,6 +68,7 @@ class TaskWriter:
     loss_hint: str | None = None
     typed: TypedPlan | None = None
     of_table: bool = False
+    required: Sequence[str] = ()
 
     def run(self, number: int, task: Task, observer: Observer = ignore) -> TaskRecord:
         """Run a task unless it has a record, and return the record.
@@ -115,13 +116,20 @@ class TaskWriter:
         return record
 
     def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if batch.schema.equals(self.schema):
-            return batch
-        raise ConfigError(
-            f"transform gave the columns {_shown(batch.schema)}, and for an empty batch {_shown(self.schema)}: "
-            "one job has one schema",
-            key="transform",
-        )
+        if not batch.schema.equals(self.schema):
+            raise ConfigError(
+                f"transform gave the columns {_shown(batch.schema)}, and for an empty batch {_shown(self.schema)}: "
+                "one job has one schema",
+                key="transform",
+            )
+        lacking = next((name for name in self.required if batch.column(name).null_count), None)
+        if lacking is not None:
+            raise ConfigError(
+                f"a record has no {lacking}, and that column of the table is NOT NULL",
+                key="to",
+                hint="Write to another table, or give the column a value in a transform",
+            )
+        return batch
 
 
 def _shown(schema: pa.Schema) -> str:

@@ -97,6 +97,20 @@ def test_a_table_without_such_rules(tmp_path_factory: pytest.TempPathFactory, ho
     assert same(held(where), topic.rows())
 
 
+def test_null_in_a_column_that_takes_none(tmp_path: Path) -> None:
+    """deltalake would take the file: then `IS NULL` finds no row there, and `count` of the column fails."""
+    columns = [*COLUMNS[:-1], column("value", "binary", nullable=False), column("day", "date", GENERATED)]
+    where = made(tmp_path / "table", columns, partition_by=["day"])
+
+    def without_values(batch: pa.RecordBatch) -> pa.RecordBatch:
+        nulls: Any = pa.array([None] * batch.num_rows, pa.binary())
+        return batch.select(["partition", "offset", "timestamp"]).append_column("value", nulls)
+
+    with pytest.raises(ConfigError, match=r"a record has no value, and that column of the table is NOT NULL"):
+        export(Topic(tmp_path / "tier").grow(1), where, transform=without_values, partition_by=["day"])
+    assert held(where).num_rows == 0
+
+
 @each_of("kind", [pa.timestamp("us", "+00:00"), pa.float16(), pa.uuid()])
 def test_a_type_that_delta_does_not_have(tmp_path_factory: pytest.TempPathFactory, kind: pa.DataType) -> None:
     """A new table is not made, and of one that is there nothing is read."""
