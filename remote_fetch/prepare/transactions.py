@@ -206,7 +206,10 @@ def _aborted_in(
     # From this offset on, a segment without `txn_index_empty` must have an index.
     told = opened.tells_txn_index_from
     wanted = (segment for segment in segments if not segment.txn_index_empty)
-    for segment, data in storage.reader.read_indexes(wanted, IndexType.TRANSACTION):
+    for segment, first in storage.reader.read_indexes(wanted, IndexType.TRANSACTION):
+        # Brokers hardly ever copy an empty index. The answer may have lost its bytes on the way.
+        is_empty = first is not None and not first.nbytes
+        data = storage.reader.read_index(segment, IndexType.TRANSACTION) if is_empty else first
         parse = partial(parse_transaction_index, start_offset=segment.start_offset)
         entries = parsed(storage, segment, IndexType.TRANSACTION, parse, data)
         if not entries:  # a broker that tells of an index copies none without entries

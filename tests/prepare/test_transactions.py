@@ -115,6 +115,29 @@ def test_an_index_whose_markers_lie_before_its_segment(data: bytes) -> None:
         found.fine()
 
 
+def test_an_index_that_loses_its_bytes_on_the_way_is_asked_for_again() -> None:
+    """As an answer 200 or 416 without a byte. Else an aborted record would be given, because the marker is not read."""
+    log = LogBuilder()
+    log.begin(7)
+    log.append_batch([Record(at, value=b"aborted") for at in range(3)], producer_id=7)
+    log.abort(7)
+    log.roll()
+
+    class Losing(Bucket):
+        asked = 0
+
+        def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes | None:
+            data = super().fetch_index(metadata, index_type)
+            self.asked += index_type is IndexType.TRANSACTION
+            return b"" if index_type is IndexType.TRANSACTION and self.asked == 1 else data
+
+    bucket = Losing(log.segments())
+    assert read(bucket, end=3, isolation=COMMITTED).offsets == []
+    assert bucket.asked == 2
+    bucket.write_index(0, IndexType.TRANSACTION, b"")
+    assert read(bucket, end=3, isolation=COMMITTED).offsets == [0, 1, 2]  # as a broker gives them
+
+
 def test_a_snapshot_of_a_later_segment() -> None:
     """Its checksum is right, and by it the transaction is over: its records would be given."""
     log = LogBuilder()
