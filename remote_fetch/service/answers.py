@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -22,7 +22,6 @@ __all__ = [
     "Page",
     "Rank",
     "SegmentsOf",
-    "aborted_json",
     "as_bytes",
     "page_of",
     "segment_json",
@@ -120,14 +119,6 @@ def page_of(
     return Page(tuple(encoded), None)
 
 
-def aborted_json(aborted: Iterable[AbortedTransaction]) -> list[dict[str, int]]:
-    """Aborted transactions, each from its first record to its marker."""
-    return [
-        {"producer_id": one.producer_id, "first_offset": one.first_offset, "last_offset": one.last_offset}
-        for one in aborted
-    ]
-
-
 def segments_json(
     found: SegmentsOf, page: Page, stable_offset: int | None, aborted: Sequence[AbortedTransaction]
 ) -> bytes:
@@ -144,7 +135,10 @@ def segments_json(
     )
     tail = as_bytes(
         {
-            "aborted_transactions": aborted_json(aborted),
+            "aborted_transactions": [
+                {"producer_id": one.producer_id, "first_offset": one.first_offset, "last_offset": one.last_offset}
+                for one in aborted
+            ],
             "orphan_updates": found.orphan_updates,
             "malformed_records": found.malformed_records,
         }
