@@ -210,9 +210,7 @@ class _Plans:
         self._scan, self._session, self._filter = scan, session, wanted
         self._planner = Planner(session, scan.isolation)
         # A marker has its broker's clock. It may be later than the wanted records behind it.
-        self._records = TimeLookup(
-            session.storage, session.locator, session.brokers, session.fallback, passes_markers=True
-        )
+        self._records = TimeLookup(session, passes_markers=True)
         self._times_us = wanted.times_us(Box())
 
     def of_all(self, *, is_outlined: bool) -> tuple[PartitionPlan, ...]:

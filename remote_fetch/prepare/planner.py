@@ -46,7 +46,7 @@ class Planner:
         self._storage, self._locator, self._brokers = session.storage, session.locator, session.brokers
         self._stepwise = session.stepwise
         self.observe = session.observe
-        self._times = TimeLookup(session.storage, session.locator, session.brokers, session.fallback)
+        self._times = TimeLookup(session)
 
     def open(
         self,

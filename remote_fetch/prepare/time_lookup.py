@@ -28,7 +28,6 @@ from remote_fetch.formats.indexes import TimeIndex
 from remote_fetch.formats.legacy import as_v2
 from remote_fetch.locate.lineage import epoch_at
 from remote_fetch.locate.listing import GAP_HINT
-from remote_fetch.locate.locator import GuessingLocator
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import Notice, SegmentScanned
 from remote_fetch.plan.ranges import SegmentSlice, leading_slices, plan_offsets
@@ -37,10 +36,8 @@ from remote_fetch.prepare.order import MisleadingIndex, check_order
 from remote_fetch.prepare.positions import narrow_slice
 from remote_fetch.prepare.refusals import refuse_broker_ranges
 from remote_fetch.prepare.view import OpenPartition
-from remote_fetch.session.brokers import Brokers
-from remote_fetch.session.fallback import FallbackRule
 from remote_fetch.session.parallel import all_at_once
-from remote_fetch.session.storage import Storage
+from remote_fetch.session.session import Session
 
 __all__ = ["TimeLookup"]
 
@@ -57,19 +54,9 @@ class TimeLookup:
     `passes_markers`: control records do not count. Brokers are then not asked, because for them they count.
     """
 
-    def __init__(
-        self,
-        storage: Storage,
-        locator: GuessingLocator,
-        brokers: Brokers | None,
-        fallback: FallbackRule,
-        *,
-        passes_markers: bool = False,
-    ) -> None:
-        self._storage = storage
-        self._locator = locator
-        self._brokers = brokers
-        self._fallback = fallback
+    def __init__(self, session: Session, *, passes_markers: bool = False) -> None:
+        self._storage, self._locator, self._brokers = session.storage, session.locator, session.brokers
+        self._fallback = session.fallback
         self._passes_markers = passes_markers
 
     def first_offset_at(self, opened: OpenPartition, timestamp_ms: int) -> int | None:
