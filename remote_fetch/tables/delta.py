@@ -63,6 +63,8 @@ _UNWRITTEN = frozenset(
 """Features of tables to which deltalake (1.6.6) does not write. It says so of these and of others with the commit."""
 _UNSUPPORTED = "Unsupported table features"
 """How its error begins then. The error's class is that of a commit which another one has overtaken."""
+_FORGETTING = "delta.setTransactionRetentionDuration"
+"""With this property Spark's next checkpoint leaves out transactions without a time, such as those of an export."""
 _GENERATED = "delta.generationExpression"
 
 
@@ -150,6 +152,8 @@ class DeltaTarget:
             found.append("CHECK constraints or invariants")
         if properties.get("delta.columnMapping.mode", "none") != "none":
             found.append("column mapping, by which columns have other names in files")
+        if _FORGETTING in properties:
+            found.append(f"{_FORGETTING}, by which Spark forgets where exports end")
         unwritten = (one for one in columns.fields if one.name not in written)
         bound = (one.name for one in unwritten if not one.nullable or _GENERATED in one.metadata)
         found += [f"the column {name!r}, which is NOT NULL or generated" for name in bound]

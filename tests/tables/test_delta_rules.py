@@ -67,6 +67,7 @@ def made(
         ({"columns": [*COLUMNS, column("day", "date", GENERATED)]}, "the column 'day', which is .* generated"),
         ({"columns": [*COLUMNS, column("at", "long", INVARIANT)]}, "CHECK constraints or invariants"),
         ({"properties": {"delta.constraints.first": "partition < 1"}}, "CHECK constraints or invariants"),
+        ({"properties": {"delta.setTransactionRetentionDuration": "interval 7 days"}}, "delta.setTransactionRetention"),
         ({"columns": MAPPED, "properties": {"delta.columnMapping.mode": "name"}}, "column mapping"),
         ({"columns": MAPPED, "properties": {"delta.columnMapping.mode": "id"}}, "column mapping"),
         ({"feature": "rowTracking"}, "the feature rowTracking"),
