@@ -10,7 +10,7 @@ from remote_fetch.deadline import Deadline
 __all__ = ["eventually"]
 
 
-def eventually(condition: Callable[[], bool], timeout_s: float = 5) -> bool:
+def eventually(condition: Callable[[], bool], timeout_s: float = 60) -> bool:
     """Whether the condition becomes true within that time."""
     until = Deadline.after(timeout_s)
     while not condition():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 
 import pytest
 
@@ -165,10 +164,8 @@ def test_a_call_that_is_given_up_makes_no_other_attempt() -> None:
     given_up.set()
     store = Store(Clock(), [StorageThrottled("slow down")])
     retried: list[RemoteFetchError] = []
-    began = time.monotonic()
     with pytest.raises(StorageThrottled):
         RetryPolicy(60_000, 10_000).call(store, on_retry=retried.append, given_up=given_up)
-    assert time.monotonic() - began < 1
     assert (store.calls, retried) == (1, [])
 
 
