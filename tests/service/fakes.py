@@ -40,7 +40,7 @@ __all__ = [
 ]  # fmt: skip
 
 PASSWORD = "correct-horse-battery"
-SETTINGS = ServiceSettings(mechanisms=("SCRAM-SHA-512", "OAUTHBEARER"), ask_timeout_s=2.0)
+SETTINGS = ServiceSettings(mechanisms=("SCRAM-SHA-512", "OAUTHBEARER"), ask_timeout_s=100.0)
 
 
 class SigningBucket(Bucket):
@@ -89,7 +89,7 @@ class FakeBrokers:
         """As `ask_as`."""
         self.asked.append((credentials.name, topic))
         if not self.held or credentials.name in self.held:
-            assert self.gate.wait(20)
+            assert self.gate.wait(200)
         if self.away:
             raise BrokerUnavailable("no broker answers at bootstrap.servers=127.0.0.1:1")
         if self.users.get(credentials.name) != credentials.secret and not credentials.secret.endswith(".good"):

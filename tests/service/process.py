@@ -49,7 +49,7 @@ def made_up_timeline(segments: int) -> Timeline:
 
 
 @contextmanager
-def running(*options: str, log: Path, timeout_s: float = 60.0) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def running(*options: str, log: Path, timeout_s: float = 200.0) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The process and its URL. It is killed after `timeout_s`, and at the end of the block."""
     command = [sys.executable, "-m", "tests.service.process", *options]
     with (

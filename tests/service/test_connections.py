@@ -15,7 +15,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from tests.service.fakes import SETTINGS, SigningBucket, basic, open_service
 from tests.service.process import made_up_timeline
 
 SEGMENTS = "/v1/topics/topic/partitions/0/segments?objects=all"
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 @contextmanager
@@ -87,11 +87,12 @@ def test_a_silent_connection_is_cut_off_under_tls(tmp_path: Path) -> None:
         with socket.create_connection(address) as connection:
             assert received_of(connection) == b""
         assert time.monotonic() - began_s > 0.7
-        began_s = time.monotonic()
-        with (
-            socket.create_connection(address) as connection,
-            client.wrap_socket(connection, server_hostname="localhost") as secured,
-        ):
+        for _ in range(60):  # on a slow machine a handshake may take too long
+            began_s = time.monotonic()
+            with suppress(ConnectionError, ssl.SSLError):
+                secured = client.wrap_socket(socket.create_connection(address), server_hostname="localhost")
+                break
+        with secured:
             assert received_of(secured) == b""
         assert time.monotonic() - began_s > 0.7
 
@@ -242,10 +243,11 @@ def test_a_tls_connection_that_is_lost_is_looked_at(tmp_path: Path, monkeypatch:
 
 
 def test_a_reader_in_time_gets_all() -> None:
-    with serving(drain_timeout_s=2.0, headers_timeout_s=2.0) as address, socket.create_connection(address) as reader:
+    bounds = {"drain_timeout_s": 2.5, "headers_timeout_s": 2.5}
+    with serving(segments=40, **bounds) as address, socket.create_connection(address) as reader:
         reader.settimeout(WAIT_S)
-        for pause_s in (0, 1.4, 1.4):  # on one connection, which is older than both bounds in the end
-            time.sleep(pause_s)
+        for _ in range(10):  # on one connection, which is older than both bounds in the end
+            time.sleep(0.3)
             reader.sendall(request())
             answer = http.client.HTTPResponse(reader)
             answer.begin()

@@ -29,7 +29,7 @@ class Locator:
     def partitions(self, topic: str | None) -> tuple[()]:
         assert topic is None
         self.readings += 1
-        assert self.gate.wait(20)
+        assert self.gate.wait(60)
         if self.error is not None:
             raise self.error
         return ()
