@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from remote_fetch.formats.metadata_partitioner import metadata_partition
 from remote_fetch.formats.metadata_records import SegmentMetadataRecord
 from remote_fetch.locate.cluster import Topic
-from remote_fetch.locate.metadata_replay import METADATA_TOPIC
+from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic
 from remote_fetch.locate.replay_cache import StoreFailed
 from remote_fetch.model import (
     LeaderEpoch,
@@ -252,8 +252,27 @@ def held_up_at_ends(topics: Topics) -> tuple[threading.Event, threading.Event]:
 
     def held_up(name: str, numbers: Collection[int]) -> dict[int, tuple[int, int, int]]:
         entered.set()
-        assert may_go_on.wait(10)
+        assert may_go_on.wait(60)
         return ends(name, numbers)
 
     topics.ends = held_up  # type: ignore[method-assign]
     return entered, may_go_on
+
+
+class Askers:
+    """Replaces the lock under which readers of the topic ask. Tells which threads have asked."""
+
+    def __init__(self, topic: MetadataTopic) -> None:
+        self._lock, self._idents = topic._asking, set[int]()
+        topic._asking = self  # type: ignore[assignment]
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._idents.add(threading.get_ident())
+        self._lock.release()
+
+    def are(self, threads: Collection[threading.Thread]) -> bool:
+        """Whether all these threads have asked."""
+        return self._idents >= {thread.ident for thread in threads}

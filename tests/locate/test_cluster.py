@@ -429,7 +429,7 @@ class Log:
 )
 def test_still_holds(epoch: int | None, end_offset: int, probe: int | None, asked: bool, holds: bool) -> None:
     log: Any = Log(epoch, probe)
-    cluster = cluster_with(log, timeout_ms=100)
+    cluster = cluster_with(log, timeout_ms=100 if probe == KafkaError._TRANSPORT else 60_000)
     cluster._admin = cluster._consumers[LEVEL, "prober"] = log
     assert cluster.still_holds(PARTITION, 3, end_offset) is holds
     found = [(place.offset, place.leader_epoch) for place in log.assigned]
@@ -460,14 +460,14 @@ class Fenced(Log):
 
     def list_topics(self, topic: str, timeout: float) -> None:
         assert topic == "t"
-        assert timeout == pytest.approx(1.0, abs=0.1)
+        assert 0 < timeout <= 60
         self.is_known = True
 
 
 def test_after_an_answer_of_another_leader_epoch_the_client_asks_for_the_leader() -> None:
     """librdkafka's AdminClient does not: it would have the same answer until its cache is old."""
     log: Any = Fenced(4, None)
-    cluster = cluster_with(log, timeout_ms=1000)
+    cluster = cluster_with(log, timeout_ms=60_000)
     cluster._admin = log
     with pytest.raises(KafkaException, match="FENCED"):
         cluster.ends("t", [0, 1])

@@ -148,7 +148,7 @@ def test_readers_that_wait_read_the_topic_that_is_there_when_their_turn_comes() 
     threads = [threading.Thread(target=reader.read_for, args=([each],)) for each in PARTITIONS]
     for thread in threads:
         thread.start()
-    assert entered.wait(10)
+    assert entered.wait(60)
     while len(reader._wanted.get(DATA_ID, ())) < 2:
         time.sleep(0.001)
     topics.create_again(1)
@@ -156,7 +156,7 @@ def test_readers_that_wait_read_the_topic_that_is_there_when_their_turn_comes() 
     topics.write(ELSEWHERE, 8)
     may_go_on.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
     assert (starts(reader), starts(reader, ELSEWHERE)) == ([70], [80])
 
@@ -473,9 +473,9 @@ def test_closing_ends_a_reading_and_saves_its_part() -> None:
 
     thread = threading.Thread(target=read)
     thread.start()
-    assert is_under_way.wait(10)
+    assert is_under_way.wait(60)
     reader.close()
-    thread.join(10)
+    thread.join(60)
     assert len(errors) == 1
     with pytest.raises(Cancelled):
         reader.read_for([PARTITION])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 import weakref
 from collections.abc import Collection, Sequence
 from types import SimpleNamespace
@@ -28,11 +27,13 @@ from remote_fetch.locate.replay_cache import Remark
 from remote_fetch.locate.unreadable import Denied, Unreadable
 from remote_fetch.model import TopicIdPartition, Uuid
 from tests.clock import Clock
+from tests.eventually import eventually
 from tests.locate.metadata_double import (
     COUNT,
     DATA_ID,
     OTHER_ID,
     PARTITIONS,
+    Askers,
     Message,
     Topics,
     held_up_at_ends,
@@ -420,13 +421,13 @@ def test_threads_pass_on_a_remark_once() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert len(heard) == 1
 
 
 @pytest.mark.parametrize("code", [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._TRANSPORT])
 def test_threads_that_fail_at_the_same_moment_report_it_once(code: int) -> None:
-    topics, said, both = Topics(refusal=KafkaError(code)), list[str](), threading.Barrier(2, timeout=10)
+    topics, said, both = Topics(refusal=KafkaError(code)), list[str](), threading.Barrier(2, timeout=60)
     describe, is_said_twice = topics.describe, threading.Event()
 
     def at_the_same_moment(name: str) -> Topic:
@@ -446,7 +447,7 @@ def test_threads_that_fail_at_the_same_moment_report_it_once(code: int) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert len(said) == 1
 
 
@@ -628,16 +629,16 @@ def test_who_waits_for_another_reader_finds_it_read() -> None:
     entered, may_go_on = held_up_at_ends(topics)
     first = threading.Thread(target=topic.read_for, args=(PARTITIONS[:1],))
     first.start()
-    assert entered.wait(10)
+    assert entered.wait(60)
+    askers = Askers(topic)
     others = [threading.Thread(target=topic.read_for, args=([one],)) for one in PARTITIONS * 3]
     for other in others:
         other.start()
-    while len(topic._wanted.get(DATA_ID, ())) < len({metadata_partition(DATA_ID, n, COUNT) for n in range(8)}):
-        time.sleep(0.001)
+    assert eventually(lambda: askers.are(others))
     topics.write(PARTITIONS[3], 0)  # after the first has begun, and before the others can
     may_go_on.set()
     for thread in (first, *others):
-        thread.join(10)
+        thread.join(60)
     assert len(topics.asked) <= 1 + len(others) // 2, "most found it read"
     assert [one.start_offset for one in topic.timeline(PARTITIONS[3]).segments] == [0]
 
@@ -659,16 +660,15 @@ def test_who_waits_for_another_reader_finds_its_error() -> None:
     topics.asked.clear()
     first = threading.Thread(target=read, args=PARTITIONS[:1])
     first.start()
-    assert entered.wait(10)
+    assert entered.wait(60)
+    askers = Askers(topic)
     others = [threading.Thread(target=read, args=(partition,)) for partition in PARTITIONS * 3]
     for other in others:
         other.start()
-    while len(topic._wanted.get(DATA_ID, ())) < len({metadata_partition(DATA_ID, n, COUNT) for n in range(8)}):
-        time.sleep(0.001)
-    time.sleep(0.1)  # the last ones have asked, but may not wait yet: these would ask themselves
+    assert eventually(lambda: askers.are(others))
     may_go_on.set()
     for thread in (first, *others):
-        thread.join(10)
+        thread.join(60)
     assert errors == ["INVALID_REQUEST"] * (1 + len(others))
     assert len(topics.asked) <= 1 + len(others) // 2, "most found the error"
     topics.refusal = None

@@ -41,13 +41,13 @@ PATH = "/v1/topics/orders/partitions/3/segments"
 URL = f"https://bucket.store/prefix/{NAME}?signature=s3cret"
 
 
-def client_of(url: str, timeout_ms: int = 2000, **properties: Any) -> ServiceClient:
+def client_of(url: str, timeout_ms: int = 30_000, **properties: Any) -> ServiceClient:
     given = PROPERTIES | {name.replace("_", "."): value for name, value in properties.items()}
-    return ServiceClient(url, given, connect_timeout_ms=500, timeout_ms=timeout_ms, backoff_ms=10)
+    return ServiceClient(url, given, connect_timeout_ms=10_000, timeout_ms=timeout_ms, backoff_ms=10)
 
 
 @contextmanager
-def asking(answer: Callable[[str], Reply], timeout_ms: int = 2000) -> Iterator[tuple[ScriptedService, ServiceClient]]:
+def asking(answer: Callable[[str], Reply], timeout_ms: int = 30_000) -> Iterator[tuple[ScriptedService, ServiceClient]]:
     with scripted_service(answer) as service:
         client = client_of(service.url, timeout_ms)
         try:
@@ -143,7 +143,7 @@ def test_retry_after_is_heeded() -> None:
         assert time.monotonic() - began_s >= 0.4
 
 
-@each_of("text", ["5", "3600"])
+@each_of("text", ["31", "3600"])
 def test_a_pause_that_is_longer_than_the_deadline_is_not_made(text: str) -> None:
     reply = Reply(429, headers={"Retry-After": text})
     with asking(lambda path: reply) as (service, client), pytest.raises(StorageThrottled):
@@ -159,9 +159,9 @@ def test_a_pause_that_is_not_understood(text: str) -> None:
 
 
 def test_the_last_error_comes_at_the_deadline() -> None:
-    with asking(lambda path: Reply(503), timeout_ms=300) as (service, client), pytest.raises(StorageUnavailable):
+    with asking(lambda path: Reply(503), timeout_ms=1500) as (service, client), pytest.raises(StorageUnavailable):
         client.segments(PARTITION)
-    assert len(service.asked) > 2
+    assert len(service.asked) > 1  # about seven times, on a slow machine fewer
 
 
 def test_a_service_that_comes_back() -> None:
