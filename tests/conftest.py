@@ -15,6 +15,7 @@ Rules of the file:
   `make test-all`.
 * A failed test shows what its broker said.
 * A test that leaves threads of ours behind fails.
+* A random search has no deadline.
 * The head of the session names the variant of the decoder that the tests use.
 * The files that take longest come first, so that no process is left alone with one of them at the end.
 * With several processes, process_groups.py says which files a process runs.
@@ -34,12 +35,13 @@ from tests.own_threads import native_threads, watch_threads
 from tests.process_groups import group_scheduling
 from tests.rig.brokers import needs_broker, new_topic, rig, rig_39, rig_43
 from tests.rig.rig import VERSIONS, Rig
+from tests.searches import take_time
 from tests.spark.session import spark
 
 __all__ = ["needs_broker", "new_topic", "rig", "rig_39", "rig_43", "spark"]
 
 
-_LAST_THREADS_S = 10.0
+_LAST_THREADS_S = 60.0
 _LONG_FILES = (
     "test_spark_streaming.py",
     "test_backfill_job.py",
@@ -150,7 +152,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start watching for skipped tests."""
+    """Start watching for skipped tests, and let random searches take their time."""
+    take_time()
     strict = os.environ.get("REMOTE_FETCH_STRICT", "") not in ("", "0")
     config.pluginmanager.register(SkippedTests(strict=strict), "skipped-tests")
 

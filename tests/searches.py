@@ -4,7 +4,7 @@ Rules of the file:
 
 - A search names the number of examples that finds the faults which it is for. REMOTE_FETCH_EXAMPLES multiplies all
   numbers: `make test FAST=1` and `make test` try fewer, the schedule tries all.
-- No search has a deadline, because a machine may be busy.
+- No search has a deadline, and none may be too slow, because a machine may be busy.
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-__all__ = ["examples", "fewer"]
+__all__ = ["examples", "fewer", "take_time"]
+
+_SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
+
+
+def take_time() -> None:
+    """Let all searches of this process take their time, also those that name no number of examples."""
+    settings.register_profile("unhurried", settings(), deadline=None, suppress_health_check=_SLOW)
+    settings.load_profile("unhurried")
 
 
 def fewer(count: int) -> int:
@@ -23,5 +31,4 @@ def fewer(count: int) -> int:
 
 def examples(count: int) -> settings:
     """Hypothesis settings for as many examples as `fewer` gives."""
-    slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
-    return settings(deadline=None, max_examples=fewer(count), suppress_health_check=slow)
+    return settings(deadline=None, max_examples=fewer(count), suppress_health_check=_SLOW)

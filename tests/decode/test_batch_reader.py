@@ -261,7 +261,7 @@ def test_a_drained_reader_keeps_no_buffers(engine: ModuleType, target_bytes: int
     assert peak_bytes() - before < 16 * MIB  # one of them takes 0.75 MiB
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 @given(
     counts=st.lists(st.integers(0, 40), max_size=12),
     target_bytes=st.integers(1, 4000),

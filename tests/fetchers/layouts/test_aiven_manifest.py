@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fetchers.layouts import aiven_manifest
@@ -31,7 +31,6 @@ def parsed(document: Any) -> aiven_manifest.Manifest:
 sizes_lists = st.lists(st.integers(0, 2**31 - 1), max_size=40) | st.lists(st.integers(70_000, 70_300), max_size=40)
 
 
-@settings(deadline=None)
 @given(sizes=sizes_lists)
 def test_sizes_go_through_the_codec(sizes: list[int]) -> None:
     assert list(decode_sizes(encode_sizes(sizes), len(sizes))) == sizes
