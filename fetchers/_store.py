@@ -50,6 +50,8 @@ class FsspecStore:
     ) -> None:
         self._filesystem = filesystem
         self._root = root.rstrip("/")
+        # Paths of archives begin without a slash. Those of HDFS and SFTP need it.
+        self._start = f"{self._root}/" if self._root else filesystem._strip_protocol("/x").removesuffix("x")
         self._timeout_s = timeout_s
         self.identities = Identities() if identities is None else identities
 
@@ -78,7 +80,7 @@ class FsspecStore:
 
     def path_of(self, name: str) -> str:
         """The path of an object below the root. Raises CorruptSegment for a name that leads elsewhere."""
-        return f"{self._root}/{below_root(name)}"
+        return f"{self._start}{below_root(name)}"
 
     def read(self, path: str, start: int, end: int | None) -> Buffer:
         """Bytes [start, end) of the object at `path`, in one request. Raises what the filesystem raises."""
@@ -139,7 +141,7 @@ class FsspecStore:
             found = self._mapped(prefix, self._ls, self.path_of(prefix))
         except SegmentNotFound:
             return
-        root = f"{self._root}/".lstrip("/")
+        root = self._start.lstrip("/")
         below = f"{root}{prefix}/" if prefix else root
         for info in found:
             path = self._filesystem._strip_protocol(info["name"]).strip("/")

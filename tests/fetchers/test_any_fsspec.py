@@ -6,8 +6,10 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from struct import pack
 from typing import Any, ClassVar
+from zipfile import ZipFile
 
 import fsspec
 import pytest
@@ -32,6 +34,7 @@ from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 
 URL = "remote.storage.url"
+OPTIONS = "remote.storage.options."
 
 
 class Slow(AsyncFileSystem):  # type: ignore[misc]
@@ -192,6 +195,21 @@ def test_what_fsspec_knows_is_read_by_it(url: str) -> None:
     fetcher = load_fetcher(Config.parse({URL: url, "remote.storage.fetcher.class": "fsspec"}))
     assert type(fetcher) is FsspecFetcher
     assert fetcher.protocol == url.partition("://")[0]
+    fetcher.close()
+
+
+@pytest.mark.parametrize("url", ["zip://", "zip://tier"])
+def test_paths_of_an_archive_begin_without_a_slash(url: str, tmp_path: Path) -> None:
+    """An archive has nothing below `/tier`, so a tier at its root was empty."""
+    with ZipFile(tmp_path / "tier.zip", "w") as archive:
+        archive.writestr("tier/a/b", b"0123456789")
+    configs = {URL: url, "remote.storage.fetcher.class": "fsspec", OPTIONS + "fo": str(tmp_path / "tier.zip")}
+    fetcher = load_fetcher(Config.parse(configs))
+    assert isinstance(fetcher, FsspecFetcher)
+    store, folder = fetcher.opened_store(), "tier/a" if url == "zip://" else "a"
+    assert [info.name for info in store.list(folder)] == [f"{folder}/b"]
+    assert [info.name for info in store.list()] == [f"{folder}/b"]
+    assert bytes(store.get(f"{folder}/b", 2, 5)) == b"234"
     fetcher.close()
 
 
