@@ -24,7 +24,6 @@ from fsspec.asyn import sync
 
 from fetchers._composed import ComposedFetcher
 from fetchers._options import OPTIONS, Timeouts, timeouts_of
-from fetchers._ranges import ContentRange, has_byte_at, range_of
 from fetchers._retries import asked_again
 from fetchers._store import OF_PARTING, FsspecStore
 from remote_fetch.errors import ConfigError, RemoteFetchError, SegmentNotFound, StorageUnavailable
@@ -33,7 +32,7 @@ from remote_fetch.fetch.spi import ObjectInfo, ObjectStore
 from remote_fetch.hosts import shown_url
 from remote_fetch.model import Buffer
 
-__all__ = ["BODY_BYTES", "CloudFetcher", "CloudStore", "Page", "RefusedError", "check_end", "receive", "size_of_range"]
+__all__ = ["BODY_BYTES", "CloudFetcher", "CloudStore", "Page", "RefusedError", "receive"]
 
 T = TypeVar("T")
 
@@ -100,7 +99,7 @@ class CloudStore(FsspecStore):
         weakref.finalize(self, _close_later, client, self._filesystem.loop)
 
     def close(self) -> None:
-        """Close the connections. Reads under way break off."""
+        """Close the connections. A read under way may go on until its timeout: aiohttp does not wake it."""
         with contextlib.suppress(Exception):  # the store is not used after this
             sync(self._filesystem.loop, self.disconnect, timeout=_CLOSE_TIMEOUT_S)
 
@@ -289,33 +288,6 @@ def _check_names(found: Page, key: str, below: str) -> None:
             object_name=below,
             hint="The server, or what stands before it, has to regard the prefix of a listing",
         )
-
-
-def size_of_range(start: int, end: int | None, content_range: str | None, content_length: int | None) -> int:
-    """The size of an answer's body in bytes, after a check that the answer is the range [start, end).
-
-    `content_range` and `content_length` are the answer's headers. Raises StorageUnavailable for another range, and for
-    an answer without one: a server may ignore a Range header and answer with the whole object (RFC 9110, 14.2).
-    """
-    if range_of(start, end) is None and content_range is None:
-        if content_length is None:
-            raise StorageUnavailable("the store does not say how long the object is")
-        return content_length
-    answered = ContentRange.parse(content_range)
-    if answered is None:
-        raise StorageUnavailable("the store answered a range without saying which")
-    size_bytes = answered.size_of(start, end)
-    if size_bytes is None:
-        first, last, total = answered
-        size = "an unknown number" if total is None else total
-        raise StorageUnavailable(f"the store answered with bytes {first} to {last} of {size}, which were not asked for")
-    return size_bytes
-
-
-def check_end(start: int, content_range: str | None) -> None:
-    """Raise StorageUnavailable if an answer 416 tells that the object does not end before the range from `start`."""
-    if has_byte_at(start, content_range):
-        raise StorageUnavailable(f"the store refuses the range from {start}, where the object has a byte")
 
 
 async def receive(body: AsyncIterable[bytes], size_bytes: int) -> memoryview:

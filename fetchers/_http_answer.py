@@ -14,7 +14,7 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from fetchers._ranges import ContentRange, has_byte_at, total_of
+from fetchers._ranges import check_end, size_of_range, total_of, wrong_range
 from remote_fetch.deadline import Deadline
 from remote_fetch.errors import CorruptSegment, StorageTimeout, StorageUnavailable
 from remote_fetch.model import Buffer
@@ -58,15 +58,14 @@ def body_of(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> Buffer:
     if response.status == 206:
         return _part_of(response, wanted)
     if response.status == 416:
-        if has_byte_at(wanted.start, response.headers.get("Content-Range")):
-            raise _wrong_range(f"the server refuses the range from {wanted.start}, where the object has a byte")
+        check_end(wanted.start, response.headers.get("Content-Range"))
         return b""
     if response.status != 200:
         raise Refused(response)
     if wanted.start == 0 and response.length_remaining == 0:
         return b""
     if wanted.start > 0 or wanted.end >= 0:
-        raise _wrong_range("the server sent the whole object for a range")
+        raise wrong_range("the server sent the whole object for a range")
     return _read(response, None, wanted.deadline)
 
 
@@ -97,13 +96,8 @@ def done_with(response: urllib3.BaseHTTPResponse) -> None:
 
 def _part_of(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> Buffer:
     """The body of an answer 206, which has to name the wanted range."""
-    answered = ContentRange.parse(response.headers.get("Content-Range"))
-    if answered is None:
-        raise _wrong_range("the server does not say which range it sent")
-    size_bytes = answered.size_of(wanted.start, None if wanted.end < 0 else wanted.end)
-    if size_bytes is None:
-        sent = f"bytes {answered.first} to {answered.last}"
-        raise _wrong_range(f"the server sent {sent} for the range from {wanted.start}")
+    end = None if wanted.end < 0 else wanted.end
+    size_bytes = size_of_range(wanted.start, end, response.headers.get("Content-Range"), None)
     if size_bytes == 0:
         return b""
     if wanted.end < 0 and size_bytes > _MAX_WHOLE_BYTES:
@@ -122,7 +116,7 @@ def _read(response: urllib3.BaseHTTPResponse, size_bytes: int | None, deadline: 
         if size_bytes is None and len(body) > _MAX_WHOLE_BYTES:
             raise _too_large()
         if size_bytes is not None and len(body) > size_bytes:
-            raise _wrong_range(f"the server sent more than the {size_bytes} bytes that it announced")
+            raise wrong_range(f"the server sent more than the {size_bytes} bytes that it announced")
         if not piece:
             break
     if size_bytes is not None and len(body) < size_bytes:
@@ -139,10 +133,6 @@ def _code_of(response: urllib3.BaseHTTPResponse) -> str | None:
         text = response.read(_ERROR_BYTES)
     found = _CODE.search(text)
     return None if found is None else found[1].decode()
-
-
-def _wrong_range(text: str) -> StorageUnavailable:
-    return StorageUnavailable(text, hint="The server, or what stands before it, has to support range requests")
 
 
 def _too_large() -> CorruptSegment:

@@ -3,7 +3,7 @@
 Rules of the file:
 
 - Pure.
-- An answer is believed if it names the bytes that were asked for. The fetcher decides about all other answers.
+- An answer is believed if it names the bytes that were asked for. Any other answer is StorageUnavailable.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["ContentRange", "has_byte_at", "range_of", "total_of"]
+from remote_fetch.errors import StorageUnavailable
+
+__all__ = ["ContentRange", "check_end", "range_of", "size_of_range", "total_of", "wrong_range"]
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
 _UNSATISFIED = re.compile(r"bytes \*/([0-9]{1,19})")
@@ -61,13 +63,40 @@ def total_of(header: str | None) -> int | None:
     return None if answered is None else answered.total_bytes
 
 
-def has_byte_at(start: int, header: str | None) -> bool:
-    """Whether the Content-Range header of an answer 416 tells that the object has a byte at `start`.
+def size_of_range(start: int, end: int | None, content_range: str | None, content_length: int | None) -> int:
+    """The size of an answer's body in bytes, after a check that the answer is the range [start, end).
+
+    `content_range` and `content_length` are the answer's headers. Raises StorageUnavailable for another range, and for
+    an answer without one: a server may ignore a Range header and answer with the whole object (RFC 9110, 14.2).
+    """
+    if range_of(start, end) is None and content_range is None:
+        if content_length is None:
+            raise StorageUnavailable("the store does not say how long the object is")
+        return content_length
+    answered = ContentRange.parse(content_range)
+    if answered is None:
+        raise wrong_range("the store answered a range without saying which")
+    size_bytes = answered.size_of(start, end)
+    if size_bytes is None:
+        first, last, total = answered
+        size = "an unknown number" if total is None else total
+        raise wrong_range(f"the store answered with bytes {first} to {last} of {size}, which were not asked for")
+    return size_bytes
+
+
+def check_end(start: int, content_range: str | None) -> None:
+    """Raise StorageUnavailable if the Content-Range of an answer 416 tells that the object has a byte at `start`.
 
     Such an answer is no end: an index that has bytes would be taken for an empty one. A server need not tell the size.
     """
-    size_bytes = total_of(header)
-    return size_bytes is not None and size_bytes > start
+    size_bytes = total_of(content_range)
+    if size_bytes is not None and size_bytes > start:
+        raise wrong_range(f"the store refuses the range from {start}, where the object has a byte")
+
+
+def wrong_range(text: str) -> StorageUnavailable:
+    """The error about an answer that is not the range that was asked for."""
+    return StorageUnavailable(text, hint="The server, or what stands before it, has to support range requests")
 
 
 def range_of(start: int, end: int | None) -> str | None:

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from fetchers._cloud import CloudFetcher, CloudStore, Page, check_end, size_of_range
+from fetchers._cloud import CloudFetcher, CloudStore, Page
 from fetchers._options import OPTIONS, Timeouts
-from fetchers._ranges import range_of
+from fetchers._ranges import check_end, range_of, size_of_range
 from fetchers._signing import MAX_EXPIRY_S
 from remote_fetch.errors import ConfigError, StorageUnavailable
 from remote_fetch.fetch.spi import ObjectInfo

@@ -20,9 +20,9 @@ from urllib.parse import parse_qs, urlsplit
 
 from fsspec.asyn import sync
 
-from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, check_end, receive, size_of_range
+from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, receive
 from fetchers._options import OPTIONS, Timeouts, check_endpoint, check_objects, with_defaults
-from fetchers._ranges import range_of
+from fetchers._ranges import check_end, range_of, size_of_range
 from remote_fetch.errors import ConfigError, StorageDenied, StorageUnavailable
 from remote_fetch.failures.store_errors import is_past_the_end
 from remote_fetch.fetch.spi import ObjectInfo

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from fetchers._ranges import ContentRange, range_of
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fetchers._ranges import ContentRange, range_of, size_of_range
+from remote_fetch.errors import StorageUnavailable
 from tests.cases import each_of
 
 
@@ -61,3 +66,53 @@ def test_bytes_that_were_asked_for(header: str, start: int, end: int | None, siz
     found = ContentRange.parse(header)
     assert found is not None
     assert found.size_of(start, end) == size_bytes
+
+
+@given(st.integers(0, 100), st.none() | st.integers(1, 200), st.integers(1, 100), st.booleans())
+def test_the_range_that_was_asked_for(start: int, end: int | None, total: int, tells_total: bool) -> None:
+    """Every true answer of a server is understood. An answer that is one byte off is refused.
+
+    So is one without the object's size, unless it ends where it was asked to end.
+    """
+    if start >= total or (end is not None and end <= start):
+        return
+    stop = total if end is None else min(end, total)
+    known = total if tells_total else "*"
+    if range_of(start, end) is None:
+        assert size_of_range(start, end, None, total) == total
+        return
+    wrong = [(start + 1, stop - 1), (start + 1, stop), (start, stop), (start, stop - 2)]
+    if tells_total or stop == end:
+        assert size_of_range(start, end, f"bytes {start}-{stop - 1}/{known}", None) == stop - start
+    else:
+        wrong.append((start, stop - 1))
+    for first, last in wrong:
+        if not tells_total and last + 1 == end and first == start:
+            continue  # the object may be longer
+        with pytest.raises(StorageUnavailable):
+            size_of_range(start, end, f"bytes {first}-{last}/{known}", None)
+
+
+@each_of("header", [None, "", "bytes */100", "bytes 5-9", "items 5-9/100", "bytes 5-9/100 "])
+def test_an_answer_that_does_not_say_which_range_it_is(header: str | None) -> None:
+    with pytest.raises(StorageUnavailable, match="without saying which"):
+        size_of_range(5, 10, header, 5)
+
+
+def test_an_empty_answer_at_the_end() -> None:
+    assert size_of_range(100, 110, "bytes 100-99/100", None) == 0
+    with pytest.raises(StorageUnavailable):
+        size_of_range(90, 110, "bytes 90-89/100", None)
+
+
+def test_a_whole_object_of_unknown_size() -> None:
+    with pytest.raises(StorageUnavailable, match="how long"):
+        size_of_range(0, None, None, None)
+
+
+@each_of("header", ["bytes 0-9/100", "bytes 5-99/100", "bytes 0-99/*", "x"])
+def test_a_part_is_no_whole_object(header: str) -> None:
+    """No range was asked for, and what stands before the store made one."""
+    assert size_of_range(0, None, "bytes 0-99/100", 100) == 100
+    with pytest.raises(StorageUnavailable, match=r"not asked for|without saying which"):
+        size_of_range(0, None, header, 10)
