@@ -37,7 +37,8 @@ from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Header, Record, encode_batch, encode_marker
 from remote_fetch.testing.stores import write_kafka_local
-from tests.scan.resources import Meter, Repeated, RepeatingTier, open_files, wait_until
+from tests.eventually import eventually
+from tests.scan.resources import DEADLINE_S, Meter, Repeated, RepeatingTier, open_files
 
 MIB = 1 << 20
 QUEUED_BYTES = 64 * MIB
@@ -128,7 +129,7 @@ def _measured(
         rows = read(tier, given, **bounds)
     except RemoteFetchError as raised:
         error, hint = type(raised).__name__, raised.hint or ""
-    wait_until(lambda: threading.active_count() <= began)
+    assert eventually(lambda: threading.active_count() <= began, DEADLINE_S)
     settings = Config.parse(given).settings
     return Used(
         rows,
@@ -208,7 +209,7 @@ def _fill(tier: RepeatingTier, config: Mapping[str, Any], *, queued_bytes: int) 
         workers, coming = Workers(), [Feed(context, "topic", number, 0) for number in range(len(tier.metadata))]
         for feed in coming:
             workers.add(feed)
-        wait_until(lambda: all(feed.is_at_rest for feed in coming) and not tier.in_flight)
+        assert eventually(lambda: all(feed.is_at_rest for feed in coming) and not tier.in_flight, DEADLINE_S)
         assert not any(feed.ending for feed in coming)
         rows = sum(chunk.num_rows for feed in coming for chunk in feed.chunks)
         workers.close(10.0)
@@ -231,7 +232,7 @@ def slow_reader() -> Used:
 
     def idle(rows: int) -> None:
         if not got:
-            wait_until(lambda: tier.returned_bytes >= 15 * MIB and not tier.in_flight)
+            assert eventually(lambda: tier.returned_bytes >= 15 * MIB and not tier.in_flight, DEADLINE_S)
             got.append(tier.returned_bytes)
 
     used = _measured(tier, end=64 * 512, after=idle)
@@ -281,12 +282,12 @@ def stopping_while_the_store_hangs() -> Used:
     )
     batches = Scan(session, plans, DEFAULT_COLUMNS).batches()
     rows = next(batches).num_rows
-    wait_until(lambda: tier.in_flight > 0)
+    assert eventually(lambda: tier.in_flight > 0, DEADLINE_S)
     tasks.append(threading.active_count())
     batches.close()  # type: ignore[attr-defined]
     session.close()
     released.set()
-    wait_until(lambda: threading.active_count() == tasks[0])
+    assert eventually(lambda: threading.active_count() == tasks[0], DEADLINE_S)
     tasks.append(threading.active_count())
     return Used(rows, 0, tier.gets, 0, tier.most_in_flight, max(tasks), threads=tuple(tasks), closed=tier.closed)
 

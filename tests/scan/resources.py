@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,15 +131,6 @@ class RepeatingTier:
     def close(self) -> None:
         """Only remembered."""
         self.closed = True
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Come back when the condition holds. Raises AssertionError if it never does."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError("waited in vain")
-        time.sleep(0.005)
 
 
 class Meter:

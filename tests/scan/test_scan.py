@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -33,6 +32,7 @@ from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import BuiltSegment, SegmentOptions
 from remote_fetch.testing.strategies import cuts, logs, segment_options
+from tests.eventually import eventually
 from tests.scan.bucket import (
     COLUMNS,
     COMMITTED,
@@ -463,10 +463,7 @@ class TestScan:
                 session, "topic", start="earliest", end="latest", partitions=None, isolation=UNCOMMITTED, log_start=0
             )
             next(Scan(session, plans, COLUMNS).batches())
-        deadline = time.monotonic() + 2
-        while threading.active_count() > before and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert threading.active_count() <= before  # a thread of another test may have ended since
+        assert eventually(lambda: threading.active_count() <= before)  # one of another test may have ended since
 
     def test_a_scan_given_up_cancels_the_range_that_it_has_not_waited_for(
         self, monkeypatch: pytest.MonkeyPatch

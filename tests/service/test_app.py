@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,6 +19,7 @@ from remote_fetch.model import OBJECT_KINDS, UNKNOWN_SIZE, IndexType, RemoteLogS
 from remote_fetch.service.app import Service
 from remote_fetch.testing.log_builder import TOPIC_ID
 from tests.cases import each_of
+from tests.eventually import eventually
 from tests.locate.timelines import timeline_of
 from tests.scan.bucket import Bucket
 from tests.service.fakes import (
@@ -69,10 +69,7 @@ def one_waiting(client: TestClient, brokers: FakeBrokers) -> Iterator[None]:
     waiting = threading.Thread(target=lambda: client.get(SEGMENTS, headers=basic()))
     waiting.start()
     try:
-        deadline_s = time.monotonic() + 60
-        while not brokers.asked:
-            assert time.monotonic() < deadline_s, "the brokers were not asked"
-            time.sleep(0.001)
+        assert eventually(lambda: bool(brokers.asked)), "the brokers were not asked"
         yield
     finally:
         brokers.gate.set()

@@ -67,11 +67,11 @@ def test_tls_with_a_certificate_that_is_replaced_and_a_log_without_secrets(tmp_p
         other = make_certificates(tmp_path / "other")
         files.certificate.write_bytes(other.certificate.read_bytes())
         process.send_signal(signal.SIGHUP)
-        _wait_for("the certificate was not read again, the old one stays", log)
+        assert eventually(lambda: "the certificate was not read again, the old one stays" in log.read_text())
         assert get(url, "/healthz", {}, trusting)[0] == 200
         files.key.write_bytes(other.key.read_bytes())
         process.send_signal(signal.SIGHUP)
-        _wait_for("the certificate was read again", log)
+        assert eventually(lambda: "the certificate was read again" in log.read_text())
         assert get(url, "/healthz", {}, ssl.create_default_context(cafile=other.authority))[0] == 200
 
         process.send_signal(signal.SIGTERM)
@@ -81,10 +81,6 @@ def test_tls_with_a_certificate_that_is_replaced_and_a_log_without_secrets(tmp_p
     assert f"127.0.0.1 - GET {SEGMENTS} 401 " in lines
     for secret in (PASSWORD, "wr0ng-pass", basic()["Authorization"][6:], "5ecre7", "from=3"):
         assert secret not in lines
-
-
-def _wait_for(text: str, log: Path) -> None:
-    assert eventually(lambda: text in log.read_text())
 
 
 @pytest.mark.slow
