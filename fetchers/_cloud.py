@@ -44,6 +44,8 @@ _OF_CLOSED = (AssertionError, RuntimeError)
 """aiohttp's errors for a request whose session was closed on its way, as by a second look-up of credentials."""
 _UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'")
 """Python's words for an option that a client does not have. They hold its name, and no value."""
+_SIGNED = re.compile(r"\?(.*&)?(sig|x-(amz|goog)-signature)=", re.IGNORECASE)
+"""The query of a signed URL: a SAS of Azure, or Signature Version 4."""
 
 
 class Page(NamedTuple):
@@ -210,13 +212,19 @@ class CloudFetcher(ComposedFetcher):
         self._replaced: ObjectStore | None = None
 
     def root_of(self, url: str) -> str:
-        """As `ComposedFetcher.root_of`."""
+        """As `ComposedFetcher.root_of`. Raises ConfigError also for a signed URL."""
         root = super().root_of(url)
         if not root.partition("/")[0]:
             raise ConfigError(
                 f"{shown_url(url)!r} names no bucket",
                 key="remote.storage.url",
                 hint=f"Give it as {self.protocol}://BUCKET or {self.protocol}://BUCKET/PREFIX",
+            )
+        if _SIGNED.search(url):  # it would be taken for a part of the prefix, and messages would show it
+            raise ConfigError(
+                f"{shown_url(url)!r} has a signature, which is no part of the name of a bucket or prefix",
+                key="remote.storage.url",
+                hint=f"Give a SAS in {OPTIONS}sas_token, other credentials in the options of the store",
             )
         return root
 

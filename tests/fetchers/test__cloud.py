@@ -25,6 +25,7 @@ from fetchers.s3 import S3Fetcher
 from remote_fetch.errors import ConfigError, SegmentNotFound, StorageDenied, StorageThrottled, StorageUnavailable
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
+from tests.cases import each_of
 
 
 async def body(*parts: bytes) -> AsyncIterator[bytes]:
@@ -397,6 +398,23 @@ def test_a_url_without_a_bucket_is_refused_before_anything_is_opened(
     monkeypatch.setattr(fetcher, "open_filesystem", lambda *_: pytest.fail("it looks for credentials"))
     with pytest.raises(ConfigError, match="names no bucket"):
         fetcher().configure({"remote.storage.url": url})
+
+
+@each_of(
+    ("fetcher", "url"),
+    [
+        (AzureFetcher, "az://tier/prefix?sv=2021-08-06&SIG=s3cret%3D"),
+        (AzureFetcher, "abfss://tier@account.dfs.core.windows.net?sig=s3cret"),
+        (S3Fetcher, "s3://tier/prefix?X-Amz-Expires=60&X-Amz-Signature=s3cret"),
+        (GcsFetcher, "gs://tier/prefix?X-Goog-Signature=s3cret"),
+    ],
+)
+def test_a_signature_in_the_url_of_a_bucket_is_refused_and_not_shown(fetcher: type[CloudFetcher], url: str) -> None:
+    """It is no prefix: listings below it were empty, and errors of listings showed it."""
+    with pytest.raises(ConfigError, match="has a signature") as caught:
+        fetcher().configure({"remote.storage.url": url})
+    assert "s3cret" not in str(caught.value)
+    assert fetcher().root_of(f"{url.partition('?')[0]}?signed=1").endswith("?signed=1")  # an odd prefix
 
 
 @pytest.mark.parametrize(
