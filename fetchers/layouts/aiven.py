@@ -9,8 +9,6 @@ Rules of the file:
 - The key prefix is joined to the name without a slash, as in the plug-in.
 - Only a segment with a manifest is listed, because the plug-in writes the manifest last.
 - The manifests of a listing are asked for again after a failure that may pass. Those of a read are the reader's.
-
-Sources: the plug-in's ObjectKeyFactory (names) and SegmentCustomMetadataField with KIP-917 (custom metadata).
 """
 
 from __future__ import annotations
@@ -30,7 +28,9 @@ from fetchers.layouts.aiven_manifest import ByteRange, Manifest, parse_manifest
 from fetchers.layouts.aiven_names import (
     MANIFEST_SUFFIX,
     custom_names,
+    custom_size,
     levels_below,
+    main_of,
     partitions_named,
     segment_of,
     segments_named,
@@ -48,15 +48,11 @@ from remote_fetch.errors import (
 )
 from remote_fetch.fetch.inventory import ExpectedObject
 from remote_fetch.fetch.spi import BrokerStorage, ObjectStore
-from remote_fetch.formats.tagged_fields import read_tagged_fields, read_varlong
 from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 
 __all__ = ["AivenLayout"]
 
 _LOG, _INDEXES, _MANIFEST = ".log", ".indexes", MANIFEST_SUFFIX
-_REMOTE_SIZE_TAG = 0
-"""Custom metadata fields: the size of the segment's objects together, and where they are."""
-
 _MAX_MANIFEST_BYTES = 8 << 20
 """Some five bytes a chunk in base64: enough for the most chunks that are believed."""
 _DEFAULT_MAX_CHUNK_BYTES = 256 << 20
@@ -166,12 +162,7 @@ class AivenLayout:
 
     def stored_size(self, metadata: RemoteLogSegmentMetadata) -> int | None:
         """As `StoredSizer.stored_size`: log, indexes and manifest, if the plug-in is configured to say so."""
-        try:
-            fields, _ = read_tagged_fields(metadata.custom_metadata or b"\0", 0)
-            size_bytes = read_varlong(fields[_REMOTE_SIZE_TAG], 0)[0] if _REMOTE_SIZE_TAG in fields else 0
-        except CorruptSegment:
-            return None
-        return size_bytes if size_bytes > 0 else None
+        return custom_size(metadata.custom_metadata)
 
     # ------------------------------------------------------------------------------------------------ where things are
 
@@ -227,7 +218,7 @@ class AivenLayout:
 
     def _names(self, metadata: RemoteLogSegmentMetadata) -> tuple[str, str]:
         """The name that the options give a segment's objects, without suffix, and the name they were written under."""
-        main = _main_of(metadata)
+        main = main_of(metadata)
         prefix, key = custom_names(metadata.custom_metadata)
         written = (self._prefix if prefix is None else prefix) + (main if key is None else key)
         return self._prefix + main, written
@@ -267,8 +258,8 @@ class AivenLayout:
                 if info.name.endswith(_MANIFEST):
                     name = info.name.removesuffix(_MANIFEST)
                     described = self._manifest(store, name).manifest.described
-                    if described is not None and name.endswith(_main_of(described)):
-                        return _other_prefix(name.removesuffix(_main_of(described)))
+                    if described is not None and name.endswith(main_of(described)):
+                        return _other_prefix(name.removesuffix(main_of(described)))
         except RemoteFetchError:  # no listing, no permission: then nothing more is known
             pass
         return None
@@ -335,8 +326,8 @@ class AivenLayout:
         except (CorruptSegment, UnsupportedFormat):
             return segment
         if manifest.described is not None:
-            main = _main_of(manifest.described)
-            if main == _main_of(segment):
+            main = main_of(manifest.described)
+            if main == main_of(segment):
                 return manifest.described
             if name.endswith(main):  # another topic's segment: the name has another key prefix than the configured one
                 return None
@@ -358,12 +349,6 @@ def _other_prefix(prefix: str) -> ConfigError:
     key = "remote.storage.layout.key.prefix"
     text = f"the segments below remote.storage.url have another key prefix: set {key}={prefix}"
     return ConfigError(text, key=key, better=prefix)
-
-
-def _main_of(metadata: RemoteLogSegmentMetadata) -> str:
-    partition = metadata.topic_id_partition
-    folder = f"{partition.topic}-{partition.topic_id}/{partition.partition}"
-    return f"{folder}/{metadata.object_stem}"
 
 
 def _stored(store: ObjectStore, name: str, wanted: ByteRange, object_bytes: int) -> memoryview:

@@ -1,4 +1,4 @@
-"""Reads the names of folders and objects in a tier of Aiven's plug-in: partitions, segments, levels.
+"""The names of folders and objects in a tier of Aiven's plug-in, and the custom metadata, which may give other names.
 
     <key.prefix><topic>-<topic id>/<partition>/<start offset, 20 digits>-<segment id>{.log,.indexes,.rsm-manifest}
 
@@ -6,6 +6,8 @@ Rules of the file:
 
 - A name that the plug-in does not write is skipped.
 - No object is read.
+
+Sources: the plug-in's ObjectKeyFactory (names) and SegmentCustomMetadataField with KIP-917 (custom metadata).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from itertools import islice
 from fetchers.layouts.naming import uuid_of
 from remote_fetch.errors import CorruptSegment
 from remote_fetch.fetch.spi import ObjectStore
-from remote_fetch.formats.tagged_fields import read_compact_string, read_tagged_fields
+from remote_fetch.formats.tagged_fields import read_compact_string, read_tagged_fields, read_varlong
 from remote_fetch.model import (
     MAX_OFFSET,
     UNKNOWN_SIZE,
@@ -27,11 +29,21 @@ from remote_fetch.model import (
     Uuid,
 )
 
-__all__ = ["MANIFEST_SUFFIX", "custom_names", "levels_below", "partitions_named", "segment_of", "segments_named"]
+__all__ = [
+    "MANIFEST_SUFFIX",
+    "custom_names",
+    "custom_size",
+    "levels_below",
+    "main_of",
+    "partitions_named",
+    "segment_of",
+    "segments_named",
+]
 
 MANIFEST_SUFFIX = ".rsm-manifest"
 
-_OBJECT_PREFIX_TAG, _OBJECT_KEY_TAG = 1, 2
+_REMOTE_SIZE_TAG, _OBJECT_PREFIX_TAG, _OBJECT_KEY_TAG = 0, 1, 2
+"""The fields of the custom metadata."""
 
 _TOPIC = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<id>[A-Za-z0-9_-]{22})")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -39,6 +51,13 @@ _STEM = re.compile(r"(?P<offset>[0-9]{20})-(?P<id>[A-Za-z0-9_-]{22})")
 _PROBED_FOLDERS = 8
 """How many folders are looked into to know one of this layout."""
 _PROBED_OBJECTS = 100
+
+
+def main_of(metadata: RemoteLogSegmentMetadata) -> str:
+    """The name of a segment's objects, without key prefix and suffix."""
+    partition = metadata.topic_id_partition
+    folder = f"{partition.topic}-{partition.topic_id}/{partition.partition}"
+    return f"{folder}/{metadata.object_stem}"
 
 
 def partitions_named(store: ObjectStore, prefix: str, topic: str | None) -> Iterator[tuple[TopicIdPartition, str]]:
@@ -139,3 +158,13 @@ def custom_names(custom_metadata: bytes | None) -> tuple[str | None, str | None]
     if ".." in f"{prefix}{key}".split("/"):
         raise CorruptSegment("the custom metadata names an object outside the store")
     return prefix, key
+
+
+def custom_size(custom_metadata: bytes | None) -> int | None:
+    """The size in bytes of a segment's objects together. None if the metadata does not tell it."""
+    try:
+        fields, _ = read_tagged_fields(custom_metadata or b"\0", 0)
+        size_bytes = read_varlong(fields[_REMOTE_SIZE_TAG], 0)[0] if _REMOTE_SIZE_TAG in fields else 0
+    except CorruptSegment:
+        return None
+    return size_bytes if size_bytes > 0 else None
