@@ -4,6 +4,7 @@ Rules of the file:
 
 - The answer equals that of a broker's ListOffsets: the first record, in offset order, that is not before the time.
   Control records count too. A marker has the clock of its broker: a notice says so if the records after it are older.
+  A look-up that passes markers takes records alone, and never asks a broker.
 - An index only tells where to look. If the batches contradict it, the segment is searched again without it.
 - The bounds of a segment may be wrong. So the other segments that share offsets with it are searched too, up to the
   record that was found.
