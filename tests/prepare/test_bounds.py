@@ -17,6 +17,7 @@ from remote_fetch.errors import ConfigError, CorruptSegment, OffsetOutOfRange, U
 from remote_fetch.model import IndexType, IsolationLevel, LogBounds, RemoteLogSegmentMetadata, TopicIdPartition
 from remote_fetch.prepare.bounds import Bound, Edge, Timestamp, parse_bound, resolve
 from remote_fetch.prepare.planner import Planner
+from remote_fetch.prepare.time_lookup import TimeLookup
 from remote_fetch.session.broker import BrokerReader
 from remote_fetch.session.brokers import Brokers
 from remote_fetch.session.session import Session
@@ -483,6 +484,21 @@ class TestTimesWithABroker:
     def test_else_the_broker_is_not_asked(self) -> None:
         broker, log = FakeCluster(), plain_log()
         assert first_with(broker, log, lambda call: None, FIRST_TIMESTAMP_MS + 1000) == (5, 60)
+        assert broker.asked == []
+
+    def test_a_look_up_that_passes_markers_does_not_ask_it(self) -> None:
+        """A broker's answer may be a marker."""
+        broker, log = FakeCluster(), plain_log()
+        segments = log.segments(DENSE)
+        config = Config.parse(snapshot_config(one.metadata for one in segments))
+        with Session(config, Bucket(segments)) as session:
+            (partition,) = session.locator.partitions("topic")
+            timeline = session.locator.timeline(partition)
+            opened = Planner(session, UNCOMMITTED).open_timeline(timeline, LogBounds(0, log.next_offset + 10))
+            session.brokers = cast(Brokers, SimpleNamespace(cluster=broker, guard=broker))
+            times = TimeLookup(session, passes_markers=True)
+            assert times.first_offset_at(opened, FIRST_TIMESTAMP_MS + 1000) == 5
+            assert times.first_offset_at(opened, FIRST_TIMESTAMP_MS + 10**9) is None
         assert broker.asked == []
 
 
