@@ -6,10 +6,13 @@ Rules of the file:
 - The storage is listed first, and the metadata topic is read after that: an object that was listed then has an event.
 - Brokers go on writing during an audit. An object that an upload or a deletion may have changed since is asked for
   again, before it is a finding.
-- An object may be deleted only if it is sure that no broker reads it. A record that this release does not know may be
-  about any segment: while there is one, only objects of deleted topics may be deleted. If records were lost, an object
-  of a segment without records may not be deleted. Two clusters may share the metadata topic: an object of a topic that
-  this cluster does not have may be deleted only if a broker has begun to delete its segment.
+- An object may be deleted only if it is sure that no broker reads it:
+  - A record that this release does not know may be about any segment: while there is one, only objects of deleted
+    topics may be deleted.
+  - An object of a segment without records may not be deleted if records were lost, or if known segments do not have
+    all offsets of the partition: the metadata topic may have been made again, and brokers read on by the old one.
+  - Two clusters may share the metadata topic: an object of a topic that this cluster does not have may be deleted only
+    if a broker has begun to delete its segment.
 - Memory does not grow with the number of segments.
 """
 
@@ -123,6 +126,7 @@ class Audit:
         self._has_gap = False
         self._topics: dict[str, Uuid | None] = {}
         self._names: set[str] = set()
+        self._whole: set[TopicIdPartition] = set()
         self._asked = 0
         self.totals: tuple[TopicTotals, ...] = ()
         self.changed = 0
@@ -146,7 +150,7 @@ class Audit:
             yield from self._judged_lives()
             self.totals = tuple(self._book.totals())
             yield from self._judged_objects()
-            yield from judge_order(self._finished(), self._log_start)
+            yield from self._judged_order()
             for info, segment, kind in self._book.unclaimed():
                 yield from self._judged_unclaimed(info, segment, kind)
             if self._options.is_deep:
@@ -283,6 +287,20 @@ class Audit:
             if metadata is not None and metadata.state is _FINISHED:
                 yield metadata
 
+    def _judged_order(self) -> Iterator[Finding]:
+        """Holes and overlaps. Notes the partitions whose finished segments have all offsets from the log start on."""
+
+        def log_start(partition: TopicIdPartition) -> int | None:
+            start = self._log_start(partition)
+            if start is not None:
+                self._whole.add(partition)
+            return start
+
+        for finding in judge_order(self._finished(), log_start):
+            if finding.kind is FindingKind.HOLE and finding.segment_id is not None:
+                self._whole.discard(finding.segment_id.topic_id_partition)
+            yield finding
+
     def _judged_unclaimed(self, info: ObjectInfo, segment: bytes | None, kind: str) -> Iterator[Finding]:
         owner = self._inventory.segment_of(info.name)
         found = Finding(FindingKind.UNKNOWN_OBJECT, "", owner, object_name=info.name, size_bytes=info.size_bytes)
@@ -295,8 +313,12 @@ class Audit:
                 why = None if kind == "gone" else "the last record of the segment does not say so"
                 yield self._left_over(found, "the segment was deleted, and this object of it is left", why)
         elif kind == "none":
-            why = "records of the metadata topic were deleted" if self._has_lost_records() else None
-            yield self._left_over(found, "the metadata topic knows the topic, and not this segment", why)
+            text, why = "the metadata topic knows the topic, and not this segment", None
+            if self._has_lost_records():
+                why = "records of the metadata topic were deleted"
+            elif owner.topic_id_partition not in self._whole:
+                why = "it may have offsets of the log that no known segment has"
+            yield self._left_over(found, text, why)
         else:
             text = "the metadata topic has no event of this topic: another cluster's, or a topic of long ago"
             yield replace(found, kind=FindingKind.UNKNOWN_TOPIC, text=text)

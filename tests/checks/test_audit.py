@@ -523,6 +523,22 @@ def test_records_of_a_form_that_is_not_known_may_be_about_any_segment(sound: Aud
     assert {finding.kind for finding in sound.audit() if finding.may_delete} == {KIND.DELETED_TOPIC}
 
 
+@pytest.mark.parametrize("kept", [{2, 3, 4}, {0, 1, 3, 4}, set()], ids=["a later part", "a hole", "none"])
+def test_a_metadata_topic_that_was_made_again(sound: AuditedTier, kept: set[int]) -> None:
+    """It has no gap, and no record of older segments. Brokers that were running then still read these."""
+    for at in set(range(5)) - kept:
+        sound.drop(sound.segment(TOPIC, at))
+    next_offsets = dict.fromkeys({event.source for event in sound.events}, 0)
+    for place, event in enumerate(sound.events):
+        sound.events[place] = event._replace(offset=next_offsets[event.source])
+        next_offsets[event.source] += 1
+    left = [finding for finding in sound.audit() if finding.kind is KIND.ORPHANED]
+    assert {finding.segment_id for finding in left} == {
+        sound.segment(TOPIC, at).segment_id for at in set(range(5)) - kept
+    }
+    assert all("no known segment has" in finding.text and not finding.may_delete for finding in left)
+
+
 @pytest.mark.parametrize("place", ["the first records", "one in the middle", "all of a partition"])
 def test_segments_whose_records_were_deleted(sound: AuditedTier, place: str) -> None:
     """By retention or compaction of the metadata topic. The brokers that were running then know them."""
