@@ -22,7 +22,7 @@ from remote_fetch.config.keys import KEYS, PREFIX_KEYS
 from remote_fetch.config.settings import Settings
 from remote_fetch.errors import ConfigError
 
-__all__ = ["KEYS", "PREFIX_KEYS", "Config"]
+__all__ = ["Config"]
 
 _FILES_MAY_HAVE = ("remote.storage.options.", "remote.storage.layout.")
 """Prefixes of keys whose values may name files. A file's name may be any bytes."""

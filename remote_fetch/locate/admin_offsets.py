@@ -23,13 +23,12 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from remote_fetch.failures.broker_errors import is_of_another_leader, is_unanswered
 from remote_fetch.locate.answers import epoch_of
-from remote_fetch.locate.slices import ONE_ANSWER_S
+from remote_fetch.locate.slices import LEADER_LOOKUP_S, ONE_ANSWER_S
 from remote_fetch.model import IsolationLevel, LogBounds
 
 __all__ = ["AdminOffsets"]
 
 _EARLIEST, _LATEST = OffsetSpec.earliest, OffsetSpec.latest
-_LEADER_LOOKUP_S = 5.0
 _QUICK_ANSWER_S = 1.0
 """How long `bounds` waits. An answer takes milliseconds, so without one the leader is away or unknown."""
 _REST_S = 10.0
@@ -123,7 +122,7 @@ class AdminOffsets:
                 # After most of these errors librdkafka's AdminClient (2.16) keeps its cached leaders. Without a new
                 # lookup it would give the same error for minutes, until the cache expires.
                 with contextlib.suppress(KafkaException):
-                    admin.list_topics(wanted[0].topic, timeout=min(_LEADER_LOOKUP_S, timeout_s))
+                    admin.list_topics(wanted[0].topic, timeout=min(LEADER_LOOKUP_S, timeout_s))
             raise
         finally:
             del requests  # else a future, its error and this frame hold each other, and the client

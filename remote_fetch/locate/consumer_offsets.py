@@ -19,7 +19,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaExcep
 from remote_fetch.deadline import Deadline
 from remote_fetch.failures.broker_errors import is_passing
 from remote_fetch.locate.clients import Consumer
-from remote_fetch.locate.slices import LEAST_S, Newcomer, ask_in_slices
+from remote_fetch.locate.slices import LEADER_LOOKUP_S, LEAST_S, Newcomer, ask_in_slices
 from remote_fetch.model import IsolationLevel, LogBounds
 
 __all__ = ["ConsumerOffsets"]
@@ -27,7 +27,6 @@ __all__ = ["ConsumerOffsets"]
 T = TypeVar("T")
 
 _NO_ANSWER = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
-_LEADER_LOOKUP_S = 5.0
 
 
 class ConsumerOffsets:
@@ -128,7 +127,7 @@ class ConsumerOffsets:
         (2.16) believes the first for fifteen minutes if it does not fetch the partition, and the second for ever.
         """
         try:
-            consumer.list_topics(topic, timeout=max(min(_LEADER_LOOKUP_S, in_slice.left_s), LEAST_S))
+            consumer.list_topics(topic, timeout=max(min(LEADER_LOOKUP_S, in_slice.left_s), LEAST_S))
         except KafkaException:
             self._replace(consumer)
             raise

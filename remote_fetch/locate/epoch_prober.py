@@ -26,7 +26,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from remote_fetch.deadline import Deadline
 from remote_fetch.locate.clients import Consumer
-from remote_fetch.locate.slices import ONE_ANSWER_S, Newcomer
+from remote_fetch.locate.slices import LEADER_LOOKUP_S, ONE_ANSWER_S, Newcomer
 from remote_fetch.model import TopicIdPartition
 
 __all__ = ["EpochProber"]
@@ -34,7 +34,6 @@ __all__ = ["EpochProber"]
 _POLL_S = 0.1
 _SEEK_AGAIN_S = 0.005
 _TURN_S = 0.02
-_METADATA_S = 5.0
 
 
 @dataclass(slots=True, eq=False)
@@ -159,7 +158,7 @@ class EpochProber:
             return
         for topic in {question.wanted.topic for question in fresh.values()} - self._known_topics:
             try:
-                consumer.list_topics(topic, timeout=min(_METADATA_S, self._timeout_s))
+                consumer.list_topics(topic, timeout=min(LEADER_LOOKUP_S, self._timeout_s))
             except KafkaException:
                 continue  # the assignment meets the same error and reports it
             self._known_topics.add(topic)

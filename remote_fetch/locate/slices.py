@@ -21,12 +21,14 @@ from confluent_kafka import KafkaException
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.failures.broker_errors import is_unanswered
 
-__all__ = ["LEAST_S", "ONE_ANSWER_S", "Newcomer", "ask_in_slices"]
+__all__ = ["LEADER_LOOKUP_S", "LEAST_S", "ONE_ANSWER_S", "Newcomer", "ask_in_slices"]
 
 T = TypeVar("T")
 
 ONE_ANSWER_S = 3.0
 """How long one request waits at first. A controller needs 9 s by default to replace a leader that has died."""
+LEADER_LOOKUP_S = 5.0
+"""The longest wait for the leaders of a topic, which a client looks up after it has missed one."""
 LEAST_S = 0.1
 """The shortest timeout of a request, and the pause between two slices."""
 
