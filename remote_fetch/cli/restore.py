@@ -27,7 +27,8 @@ from remote_fetch.errors import ConfigError
 from remote_fetch.model import TOPIC_NAME_RULE, TopicIdPartition, Uuid, is_topic_name
 from remote_fetch.prepare.job import planned_read
 from remote_fetch.prepare.view import PartitionPlan
-from remote_fetch.restore.job import Restore, Restored, RestoreRequest, old_records
+from remote_fetch.restore.job import Restore, Restored, RestoreRequest
+from remote_fetch.restore.records import old_records
 from remote_fetch.restore.target import Target, consumer_properties_of
 from remote_fetch.restore.verify import Compared, Unlike, compare, log_start_of, new_records
 from remote_fetch.session.librdkafka import check_properties

@@ -15,12 +15,11 @@ Rules of the file:
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
-from itertools import groupby
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from remote_fetch.deadline import Deadline
 from remote_fetch.errors import ConfigError
@@ -30,19 +29,23 @@ from remote_fetch.prepare.job import plan_job, planned_read
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.restore.journal import Journal, JournalHead
 from remote_fetch.restore.offset_map import OffsetMap
+from remote_fetch.restore.records import (
+    Batches,
+    Stretches,
+    count_of,
+    first_stretches,
+    old_records,
+    records_of,
+    stretches_of,
+)
 from remote_fetch.restore.target import Target
-from remote_fetch.scan.scan import Scan
 from remote_fetch.session.session import Session
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RESTORED_COLUMNS", "Batches", "Restore", "RestoreRequest", "Restored", "old_records", "records_of"]
+__all__ = ["Restore", "RestoreRequest", "Restored"]
 
-Batches: TypeAlias = "Generator[pa.RecordBatch, None, None]"
-SentRecord: TypeAlias = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]
-
-RESTORED_COLUMNS = ("offset", "key", "value", "headers", "timestampMs")
 _CHECKPOINT_BYTES = 64 << 20
 _CHECKPOINT_S = 5.0
 _STABLE_S = 2.0
@@ -213,7 +216,7 @@ class Restore:
     def _take_over(self, journal: Journal) -> None:
         """Find the records that the new topic has and the journal has not."""
         ends = self._stable_ends(journal.maps.keys())
-        found: dict[int, list[tuple[int, int]]] = {}
+        found: dict[int, Stretches] = {}
         for plan in self.plans:
             number = plan.opened.partition.partition
             known = journal.maps[number]
@@ -232,8 +235,8 @@ class Restore:
                     key="--journal",
                     hint="Begin again with an empty topic and a new journal. Keep the old records longer until it ends",
                 )
-            found[number] = list(_stretches(self._batches(plan, known), ahead))
-            if more := ahead - _count(found[number]):
+            found[number] = first_stretches(self._batches(plan, known), ahead)
+            if more := ahead - count_of(found[number]):
                 stop, seen = self._stops().get(number, 0), journal.reads.get(number, 0)
                 if stop < seen:
                     raise ConfigError(
@@ -288,11 +291,11 @@ class Restore:
 
     def _partition(self, plan: PartitionPlan, journal: Journal) -> None:
         number = plan.opened.partition.partition
-        pending: list[tuple[int, int]] = []
+        pending: Stretches = []
         # After the start has moved, a run that was killed before its first checkpoint could not go on.
         pending_bytes, since = _CHECKPOINT_BYTES if self._has_moved(plan, journal) else 0, time.monotonic()
         for batch in self._batches(plan, journal.maps[number]):
-            pending += _runs_of(_offsets_of(batch))
+            pending += stretches_of(batch)
             pending_bytes += self._write(number, batch)
             if pending_bytes >= _CHECKPOINT_BYTES or time.monotonic() - since >= _CHECKPOINT_S:
                 self._checkpoint(number, journal, pending)
@@ -309,12 +312,12 @@ class Restore:
         self._size_bytes += size_bytes
         return size_bytes
 
-    def _checkpoint(self, number: int, journal: Journal, pending: Sequence[tuple[int, int]]) -> None:
+    def _checkpoint(self, number: int, journal: Journal, pending: Stretches) -> None:
         """Wait until all records are acknowledged, and note them. Raises ConfigError if there are others too."""
         if not pending:
             return
         self._target.flush()
-        self._check_ends(journal, {number: _count(pending)})
+        self._check_ends(journal, {number: count_of(pending)})
         for source, count in pending:
             journal.add(number, source, count)
         journal.sync()
@@ -347,50 +350,9 @@ class Restore:
                 )
 
 
-def old_records(session: Session, plan: PartitionPlan, first: int) -> Batches:
-    """The records of a plan from the offset `first` on. Close the generator before the session."""
-    steps = [
-        replace(step, first_offset=max(step.first_offset, first)) for step in plan.steps if step.last_offset >= first
-    ]
-    yield from Scan(session, [replace(plan, steps=tuple(steps))], RESTORED_COLUMNS).batches()
-
-
-def records_of(batch: pa.RecordBatch) -> Iterator[SentRecord]:
-    """Key, value, headers and timestamp of each row of a batch with RESTORED_COLUMNS."""
-    columns = (batch.column(name).to_pylist() for name in RESTORED_COLUMNS[1:])
-    for key, value, headers, timestamp_ms in zip(*columns, strict=True):
-        yield key, value, [(header["key"], header["value"]) for header in headers or ()], timestamp_ms
-
-
 def _first_of(plan: PartitionPlan) -> int:
     """The first offset that a plan reads, 0 if it reads none."""
     return plan.steps[0].first_offset if plan.steps else 0
-
-
-def _offsets_of(batch: pa.RecordBatch) -> list[int]:
-    offsets: list[Any] = batch.column("offset").to_pylist()
-    return offsets
-
-
-def _runs_of(offsets: Sequence[int]) -> list[tuple[int, int]]:
-    """Ascending offsets as (first, how many follow each other)."""
-    found = []
-    for _, group in groupby(enumerate(offsets), lambda pair: pair[1] - pair[0]):
-        members = list(group)
-        found.append((members[0][1], len(members)))
-    return found
-
-
-def _count(stretches: Sequence[tuple[int, int]]) -> int:
-    return sum(count for _, count in stretches)
-
-
-def _stretches(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[tuple[int, int]]:
-    """The first `count` records, as (first offset, how many follow each other). There may be fewer."""
-    while count > 0 and (batch := next(batches, None)) is not None:
-        offsets = _offsets_of(batch)[:count]
-        yield from _runs_of(offsets)
-        count -= len(offsets)
 
 
 def _described(head: JournalHead) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from remote_fetch.fetch.budget import Budget
-from remote_fetch.restore.job import RESTORED_COLUMNS, records_of
+from remote_fetch.restore.records import RESTORED_COLUMNS, records_of
 from remote_fetch.restore.target import Target
 
 if TYPE_CHECKING:

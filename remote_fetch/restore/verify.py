@@ -19,8 +19,8 @@ from remote_fetch.errors import OffsetOutOfRange
 from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.prepare.view import PartitionPlan
-from remote_fetch.restore.job import RESTORED_COLUMNS, Batches
 from remote_fetch.restore.offset_map import OffsetMap
+from remote_fetch.restore.records import RESTORED_COLUMNS, Batches
 from remote_fetch.session.session import Session
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from remote_fetch.decode.columns import schema_for
 from remote_fetch.errors import ConfigError, OffsetOutOfRange
 from remote_fetch.model import IsolationLevel, Uuid
 from remote_fetch.prepare.view import PartitionPlan
-from remote_fetch.restore import job
+from remote_fetch.restore import job, records
 from remote_fetch.restore.job import Restore, Restored, RestoreRequest
 from remote_fetch.restore.journal import read_maps
 from remote_fetch.restore.offset_map import OffsetMap
@@ -171,7 +171,7 @@ def test_a_run_reads_only_what_the_runs_before_have_not(
             firsts.extend(step.first_offset for plan in plans[:1] for step in plan.steps[:1])
             super().__init__(session, plans, columns)
 
-    monkeypatch.setattr(job, "Scan", Seen)
+    monkeypatch.setattr(records, "Scan", Seen)
     target.fails_after = None
     restore(bucket, tmp_path / "journal", target)
     assert min(firsts[:2]) >= known  # partition 0: what the target has and the journal has not, and what is left
@@ -653,7 +653,7 @@ class OldAndNew:
         fields: list[dict[str, Any]] = [
             {"offset": at, "key": key, "value": None, "headers": [], "timestampMs": 1} for at, key in rows
         ]
-        return pa.RecordBatch.from_pylist(fields, schema=schema_for(job.RESTORED_COLUMNS))
+        return pa.RecordBatch.from_pylist(fields, schema=schema_for(records.RESTORED_COLUMNS))
 
 
 def test_a_target_has_the_methods_of_the_fake() -> None:
