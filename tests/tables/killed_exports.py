@@ -9,6 +9,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import random
@@ -107,10 +108,24 @@ def killed(topic: Topic, format_: str, lake: Path, kill_at: int) -> tuple[int, l
     return ended, json.loads(log.read_text()) if log.exists() else []
 
 
+def load(run: Callable[[], object], log: Path) -> None:
+    """Load the modules that a function loads in a forked process: each later process would load them, too."""
+
+    def running() -> None:
+        run()
+        log.write_text(json.dumps(list(sys.modules)))
+
+    assert forked(running) == 0
+    for name in json.loads(log.read_text()):
+        if name not in sys.modules:
+            importlib.import_module(name)
+
+
 def main(directory: Path, format_: str, seed: int, points: int) -> None:
     """Kill the first export of a table at many points, and a later one at as many."""
     warnings.simplefilter("ignore")
     topic = Topic(directory / "tier").grow(2)
+    load(partial(exported, topic, format_, directory / "loading", "tier"), directory / "modules.json")
     told: dict[str, Any] = {"topic": str(topic.directory), "lakes": [], "points": []}
     for stage in ("first", "later"):
 
