@@ -33,7 +33,7 @@ from remote_fetch.session.filesystems import open_filesystem
 from remote_fetch.tables.job_records import StagedFile
 from remote_fetch.tables.parquet_files import directory_values
 from remote_fetch.tables.progress import Progress
-from remote_fetch.tables.table import Addition, TableChanged, TableFolder, said
+from remote_fetch.tables.table import MISFIT_HINT, Addition, TableChanged, TableFolder, said
 
 __all__ = ["DeltaTarget"]
 
@@ -136,11 +136,9 @@ class DeltaTarget:
             found = known.get(column.name)
             if found is not None and not _takes(found.type, column.type):
                 raise ConfigError(
-                    f"the table {self.name} has the column {column.name!r} as {_type(found)}, "
-                    f"and not as {_type(column)}",
+                    f"the table {self.name} has the column {column.name!r} as {found.type}, and not as {column.type}",
                     key="to",
-                    hint="Write to another table, convert the column in a transform, or, if it is typed, name the "
-                    "version of the schema that the table began with (value.schema.version)",
+                    hint=MISFIT_HINT,
                 )
 
     def _check_rules(self, written: Collection[str]) -> None:
@@ -354,10 +352,6 @@ def _has_more(wanted: pa.DataType, known: pa.DataType) -> bool:
         return False
     inner = {field.name: field.type for field in known}
     return any(field.name not in inner or _has_more(field.type, inner[field.name]) for field in wanted)
-
-
-def _type(column: pa.Field[Any]) -> str:
-    return str(column.type)
 
 
 def _shown(kind: pa.DataType, value: int, *, up: bool) -> int | str | None:

@@ -29,7 +29,7 @@ from remote_fetch.errors import ConfigError, CorruptSegment, MissingExtra, Table
 from remote_fetch.session.filesystems import direct
 from remote_fetch.tables.iceberg_columns import misfit
 from remote_fetch.tables.progress import Progress
-from remote_fetch.tables.table import Addition, TableChanged, TableFolder, said
+from remote_fetch.tables.table import MISFIT_HINT, Addition, TableChanged, TableFolder, said
 
 __all__ = ["IcebergTarget"]
 
@@ -118,8 +118,7 @@ class IcebergTarget:
             raise ConfigError(
                 f"the columns do not fit the table {self.name}: {why}",
                 key="to",
-                hint="Write to another table, convert the columns in a transform, or, if they are typed, name the "
-                "version of the schema that the table began with (value.schema.version)",
+                hint=MISFIT_HINT,
             )
 
     def required(self) -> Sequence[str]:

@@ -23,8 +23,13 @@ from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.staging import Staging
 from remote_fetch.tables.target_filesystem import of_target
 
-__all__ = ["Addition", "Table", "TableChanged", "TableFolder", "check_unsigned", "said"]
+__all__ = ["MISFIT_HINT", "Addition", "Table", "TableChanged", "TableFolder", "check_unsigned", "said"]
 
+MISFIT_HINT = (
+    "Write to another table, convert the column in a transform, or, if it is typed, name the version of the schema "
+    "that the table began with (value.schema.version)"
+)
+"""The hint of an error about a column that does not fit the table."""
 _JOBS = "_remote_fetch"
 """The folder of plans and records below a table. Readers and cleaners of tables pass over names with an underscore."""
 _SECRETS = (
