@@ -44,13 +44,15 @@ _MAY_REFUSE_SETTING = frozenset({KafkaError.INVALID_CONFIG, KafkaError.POLICY_VI
 _DEFAULTS: Mapping[str, Any] = {
     "log_level": 3,  # else librdkafka says at each start that it calls the gapless guarantee experimental
     "linger.ms": 20,
-    "batch.size": 1_000_000,
     "compression.type": "zstd",
     "queue.buffering.max.messages": 500_000,
     "queue.buffering.max.kbytes": _QUEUE_KBYTES,
     "message.max.bytes": 1_000_000_000,
 }
 """The properties of a user replace these."""
+_BATCH_BYTES = 1_000_000
+_BATCH_LIMITS = ("max.message.bytes", "segment.bytes")
+"""The settings of a topic that bound a batch, after compression. A batch of small records may be too large for it."""
 _GAPLESS: Mapping[str, Any] = MappingProxyType({"enable.idempotence": True, "enable.gapless.guarantee": True})
 """Without the second one librdkafka goes on behind a record that the broker has refused, and the topic lacks it."""
 
@@ -207,8 +209,15 @@ class Target:
     def _opened(self) -> Producer:
         if self._producer is None:
             reports = {"delivery.report.only.error": True, "on_delivery": self._delivered}
-            self._producer = Producer({**self.properties, **reports})
+            self._producer = Producer({"batch.size": self._batch_bytes(), **self.properties, **reports})
         return self._producer
+
+    def _batch_bytes(self) -> int:
+        """The size of batches that the topic takes, unless the user names another."""
+        settings: Mapping[str, str] = {}
+        with suppress(KafkaException):  # to ask may be forbidden
+            settings = self._cluster.topic_settings(self.topic)
+        return min(_BATCH_BYTES, *(int(settings.get(name, _BATCH_BYTES)) for name in _BATCH_LIMITS))
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         """Keep the first error, but for those of records that were in a batch with a wrong one."""

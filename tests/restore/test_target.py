@@ -85,6 +85,34 @@ def test_the_error_is_that_of_the_wrong_record() -> None:
     assert caught.value.args[0].code() == KafkaError.INVALID_TIMESTAMP
 
 
+@pytest.mark.parametrize(
+    ("settings", "properties", "size_bytes"),
+    [
+        ({"max.message.bytes": "20000", "segment.bytes": "1073741824"}, {}, 20_000),
+        ({"max.message.bytes": "1048588", "segment.bytes": "8192"}, {}, 8_192),
+        ({"max.message.bytes": "1048588"}, {}, 1_000_000),
+        (None, {}, 1_000_000),
+        ({"max.message.bytes": "20000"}, {"batch.size": "4000"}, "4000"),
+    ],
+)
+def test_batches_fit_the_topic(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, str] | None, properties: dict[str, str], size_bytes: object
+) -> None:
+    """A broker refuses a batch that is larger, however small its records are. It may refuse the question too."""
+
+    def topic_settings(name: str) -> dict[str, str]:
+        if settings is None:
+            raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+        return settings
+
+    made: list[dict[str, object]] = []
+    monkeypatch.setattr(target, "Producer", made.append)
+    with closing(Target({"bootstrap.servers": "127.0.0.1:1", **properties}, "new")) as new:
+        monkeypatch.setattr(new._cluster, "topic_settings", topic_settings)
+        new._opened()
+    assert made[0]["batch.size"] == size_bytes
+
+
 def test_requests_under_way_are_not_dropped_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """librdkafka 2.16 prints a line "FATAL ... Purged in flight" for them, also if the user pressed Ctrl-C."""
     calls: list[object] = []
@@ -105,5 +133,6 @@ def test_requests_under_way_are_not_dropped_at_once(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(target, "Producer", Producer)
     with closing(Target({"bootstrap.servers": "127.0.0.1:1"}, "new")) as new:
+        monkeypatch.setattr(new, "_batch_bytes", lambda: 1)
         new.write(0, b"k", b"v", [], 1)
     assert calls == [False, "flush", True, "flush"]
