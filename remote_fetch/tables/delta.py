@@ -31,7 +31,7 @@ from remote_fetch.errors import ConfigError, MissingExtra, TableRefused
 from remote_fetch.model import Uuid
 from remote_fetch.session.filesystems import open_filesystem
 from remote_fetch.tables.job_records import StagedFile
-from remote_fetch.tables.parquet_files import directory_values
+from remote_fetch.tables.parquet_files import CALENDAR_S, directory_values
 from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.table import MISFIT_HINT, Addition, TableChanged, TableFolder, said
 
@@ -44,8 +44,6 @@ _STORAGE = "delta."
 _ENCODED = re.compile("%[0-9A-Fa-f]{2}")
 _ID_PARTS = (0, 6, 12)
 """Where the parts of a topic id begin; each fits into a version, which is a number of 63 bits."""
-_CALENDAR_MS = (-62_135_596_800_000, 253_402_300_800_000)
-"""The years 1 to 9999 in milliseconds since 1970, the end exclusive."""
 _DERIVED = {"day": pa.date32(), "hour": pa.string()}
 _SKIPPING = "delta.dataSkippingStatsColumns"
 """The property that names the columns of statistics, for readers and for all that write into the table later."""
@@ -362,8 +360,8 @@ def _shown(kind: pa.DataType, value: int, *, up: bool) -> int | str | None:
     if per_ms == 0:
         return None
     whole_ms = -(-value // per_ms) if up else value // per_ms
-    first_ms, stop_ms = _CALENDAR_MS
-    if not first_ms <= whole_ms < stop_ms:
+    first_s, stop_s = CALENDAR_S
+    if not first_s * 1000 <= whole_ms < stop_s * 1000:
         return None
     text: Any = pa.scalar(whole_ms, pa.timestamp("ms")).cast(pa.string())
     return f"{text.as_py().replace(' ', 'T')}Z"

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from remote_fetch.errors import ConfigError
 from remote_fetch.tables.job_records import StagedFile
 
-__all__ = ["COMPRESSIONS", "ParquetFiles", "check_compression", "check_partition_by", "directory_values"]
+__all__ = ["CALENDAR_S", "COMPRESSIONS", "ParquetFiles", "check_compression", "check_partition_by", "directory_values"]
 
 COMPRESSIONS: Final[Mapping[str, str]] = MappingProxyType(
     {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4_raw": "lz4", "uncompressed": "none", "none": "none"}
@@ -36,7 +36,7 @@ COMPRESSIONS: Final[Mapping[str, str]] = MappingProxyType(
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _DERIVED = ("day", "hour")
 _PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000}
-_CALENDAR_S = (-62_135_596_800, 253_402_300_800)
+CALENDAR_S = (-62_135_596_800, 253_402_300_800)
 """The years 1 to 9999 in seconds since 1970, the end exclusive."""
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
 """The characters that Spark escapes in the name of a directory."""
@@ -323,7 +323,7 @@ def _in_calendar(times: Any) -> Any:
     if per_second is None:
         return times  # nanoseconds in 64 bits do not leave the calendar
     count = times.cast(pa.int64())
-    first, stop = (pa.scalar(seconds * per_second, pa.int64()) for seconds in _CALENDAR_S)
+    first, stop = (pa.scalar(seconds * per_second, pa.int64()) for seconds in CALENDAR_S)
     begun: Any = pc.greater_equal(count, first)
     not_over: Any = pc.less(count, stop)
     return pc.if_else(pc.and_(begun, not_over), times, pa.scalar(None, times.type))
