@@ -31,7 +31,7 @@ from remote_fetch.errors import ConfigError, MissingExtra, TableRefused
 from remote_fetch.model import Uuid
 from remote_fetch.session.filesystems import open_filesystem
 from remote_fetch.tables.job_records import StagedFile
-from remote_fetch.tables.parquet_files import CALENDAR_S, directory_values
+from remote_fetch.tables.parquet_files import CALENDAR_S, directory_values, is_derived
 from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.table import MISFIT_HINT, Addition, TableChanged, TableFolder, said
 
@@ -308,7 +308,7 @@ def _app(topic: str, what: str) -> str:
 
 def _with_derived(schema: pa.Schema, partition_by: Sequence[str]) -> pa.Schema:
     """The schema with the columns `day` and `hour` that files are partitioned by."""
-    more = [pa.field(name, _DERIVED[name]) for name in partition_by if name not in schema.names]
+    more = [pa.field(name, _DERIVED[name]) for name in partition_by if is_derived(schema, name)]
     return pa.schema([*schema, *more])
 
 

@@ -28,6 +28,7 @@ import pyarrow as pa
 from remote_fetch.errors import ConfigError, CorruptSegment, MissingExtra, TableRefused
 from remote_fetch.session.filesystems import direct
 from remote_fetch.tables.iceberg_columns import misfit
+from remote_fetch.tables.parquet_files import is_derived
 from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.table import MISFIT_HINT, Addition, TableChanged, TableFolder, said
 
@@ -36,7 +37,6 @@ __all__ = ["IcebergTarget"]
 _PROGRESS = "remote-fetch.progress."
 _READS = "remote-fetch.reads"
 _JOB = "remote-fetch.job"
-_TRANSFORMS = {"day": "day", "hour": "hour"}
 _FIRST = 1
 """The sequence number of a table's first snapshot, from format 2 on. One without a parent may have lost it."""
 _NAME = "catalog"
@@ -342,6 +342,4 @@ def _summary(snapshot: Any) -> Mapping[str, str]:
 
 def _partition_field(name: str, schema: pa.Schema) -> tuple[str, str, str]:
     """The column, the transform and the name of a partition field."""
-    if name in _TRANSFORMS and name not in schema.names:
-        return "timestamp", _TRANSFORMS[name], name
-    return name, "identity", name
+    return ("timestamp", name, name) if is_derived(schema, name) else (name, "identity", name)

@@ -26,7 +26,15 @@ import pyarrow.parquet as pq
 from remote_fetch.errors import ConfigError
 from remote_fetch.tables.job_records import StagedFile
 
-__all__ = ["CALENDAR_S", "COMPRESSIONS", "ParquetFiles", "check_compression", "check_partition_by", "directory_values"]
+__all__ = [
+    "CALENDAR_S",
+    "COMPRESSIONS",
+    "ParquetFiles",
+    "check_compression",
+    "check_partition_by",
+    "directory_values",
+    "is_derived",
+]
 
 COMPRESSIONS: Final[Mapping[str, str]] = MappingProxyType(
     {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4_raw": "lz4", "uncompressed": "none", "none": "none"}
@@ -68,7 +76,7 @@ def check_partition_by(schema: pa.Schema, partition_by: Sequence[str]) -> None:
     if len(set(partition_by)) != len(partition_by):
         raise ConfigError(f"partition_by={list(partition_by)}: a column is named twice", key="partition_by")
     for name in partition_by:
-        column = "timestamp" if _is_derived(schema, name) else name
+        column = "timestamp" if is_derived(schema, name) else name
         # Arrow looks for no name that is not UTF-8.
         at = schema.get_field_index(column) if column in schema.names else -1
         if at < 0:
@@ -78,7 +86,7 @@ def check_partition_by(schema: pa.Schema, partition_by: Sequence[str]) -> None:
             )
         kind = schema.field(at).type
         plain = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_boolean(kind)
-        fits = pa.types.is_timestamp(kind) if _is_derived(schema, name) else plain or pa.types.is_date(kind)
+        fits = pa.types.is_timestamp(kind) if is_derived(schema, name) else plain or pa.types.is_date(kind)
         if not fits:
             raise ConfigError(
                 f"partition_by={name!r} is of type {kind}; choose whole numbers, strings, booleans, dates, "
@@ -89,7 +97,8 @@ def check_partition_by(schema: pa.Schema, partition_by: Sequence[str]) -> None:
         raise ConfigError("partition_by names every column: nothing is left for the files", key="partition_by")
 
 
-def _is_derived(schema: pa.Schema, name: str) -> bool:
+def is_derived(schema: pa.Schema, name: str) -> bool:
+    """Whether `day` or `hour` means that of `timestamp`: a column of the schema comes first."""
     return name in _DERIVED and name not in schema.names
 
 
@@ -303,7 +312,7 @@ def directory_values(path: str) -> dict[str, str | None]:
 
 
 def _values(batch: pa.RecordBatch, schema: pa.Schema, name: str, is_hive: bool) -> Any:
-    if not _is_derived(schema, name):
+    if not is_derived(schema, name):
         return batch.column(name)
     times = _in_calendar(batch.column("timestamp"))
     if not is_hive and times.null_count > batch.column("timestamp").null_count:
