@@ -214,6 +214,11 @@ class Partitions:
         self._context.share_among(len(self.assigned))
         self.note_change()
 
+    def stop_feeds(self, partitions: Iterable[TopicPartition]) -> None:
+        """Drop the records of the store of partitions that are about to be dropped. Their positions stay."""
+        for partition in self.tracked(partitions):
+            self._transitions.stop_feed(partition)
+
     def settle(self) -> None:
         """Go on after an assignment that librdkafka has refused, or a fatal error: it may have dropped partitions.
 

@@ -223,6 +223,7 @@ class Remote:
         """Handle a rebalance that revokes partitions, or the loss of partitions."""
         revoked = list(partitions)
         self.flush_positions()
+        self.partitions.stop_feeds(revoked)  # the next owner gets a record that comes after a commit in the callback
         try:
             if callback is not None:
                 callback(consumer, partitions)

@@ -84,6 +84,20 @@ def test_a_position_up_to_the_committed_offset_is_stored_at_the_end_of_an_assign
     assert librdkafka.stored == {0: 10, 1: 10 if ends_all else OFFSET_INVALID}
 
 
+def test_no_feed_reads_a_revoked_partition_in_the_callback(remote: Remote) -> None:
+    """Its next owner gets a record that comes after a commit of the callback."""
+    first, second = TopicPartition("t", 0, 5), TopicPartition("t", 1, 5)
+    remote.assign([first, second], is_incremental=False)
+    feeds: list[bool] = []
+
+    def on_revoke(_: object, partitions: list[TopicPartition]) -> None:
+        partitions.clear()
+        feeds.extend(each.feed is not None for each in remote.partitions.tracked([first, second]))
+
+    remote.on_revoke(None, [first], on_revoke)
+    assert feeds == [False, True]
+
+
 def test_topics_are_looked_up_while_the_group_tells_its_offsets(
     remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,26 @@ def test_no_record_comes_before_the_callback_of_an_unsubscription(
     assert poll_until(consumer, "the callback", lambda: revoked) == []
 
 
+@pytest.mark.parametrize("method", ["poll", "consume"])
+def test_no_record_of_a_revoked_partition_comes_in_the_callback(
+    consumers: Consumers, material: Material, protocol: dict[str, Any], method: str
+) -> None:
+    """Its next owner gets the records that come after a commit of the callback."""
+    found: list[Any] = []
+
+    def on_revoke(who: Consumer, partitions: list[TopicPartition]) -> None:
+        who.commit(asynchronous=False)
+        found.append(who.poll(0.2) if method == "poll" else who.consume(1, 0.2) or None)
+        found.append(sum(max(one.offset, 0) for one in who.position(partitions)))
+
+    consumer = consumers(**protocol, enable_auto_commit=False)
+    consumer.subscribe([material.topic], on_revoke=on_revoke)
+    read(consumer, 5)
+    consumer.unsubscribe()
+    poll_until(consumer, "the callback", lambda: len(found) == 2)
+    assert found == [None, 5]
+
+
 def test_a_regular_expression(consumers: Consumers, material: Material, protocol: dict[str, Any]) -> None:
     consumer = consumers(**protocol)
     consumer.subscribe([f"^{re.escape(material.topic[:-1])}.*"])
