@@ -23,10 +23,15 @@ from remote_fetch.consumer.store_records import StoreRecords
 from remote_fetch.model import LogBounds, Uuid
 from remote_fetch.session.circuit import Circuit
 
-__all__ = ["AssignedPartition", "Key"]
+__all__ = ["AssignedPartition", "Key", "key_of"]
 
 Key: TypeAlias = tuple[str, int]
 """Topic and number of a partition."""
+
+
+def key_of(partition: TopicPartition) -> Key:
+    """The key of a partition that the application or librdkafka names."""
+    return partition.topic, partition.partition
 
 
 class AssignedPartition:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from remote_fetch.consumer.assigned import AssignedPartition, Key
+from remote_fetch.consumer.assigned import AssignedPartition, Key, key_of
 from remote_fetch.consumer.clock import Clock
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.offsets import STORED, is_looked_up
@@ -38,11 +38,7 @@ def pause_before_assign(librdkafka: LibrdkafkaConsumer, partitions: Sequence[Top
     librdkafka pauses only partitions that it knows. A request for the cached watermarks makes a partition known.
     The metadata is kept: a synchronous `commit` shows it for partitions that have no position to commit.
     """
-    paused = [
-        TopicPartition(partition.topic, partition.partition)
-        for partition in partitions
-        if is_looked_up(partition.offset)
-    ]
+    paused = [TopicPartition(*key_of(each)) for each in partitions if is_looked_up(each.offset)]
     with contextlib.suppress(KafkaException):  # the assignment meets the same error, and raises it
         for partition in paused:
             librdkafka.get_watermark_offsets(partition, cached=True)

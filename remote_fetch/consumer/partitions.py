@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from remote_fetch.consumer.assigned import AssignedPartition, Key
+from remote_fetch.consumer.assigned import AssignedPartition, Key, key_of
 from remote_fetch.consumer.committed import CommittedOffsets, Start
 from remote_fetch.consumer.due_work import DueWork
 from remote_fetch.consumer.feed_context import FeedContext
@@ -86,7 +86,7 @@ class Partitions:
 
     def lookup(self, partitions: Iterable[TopicPartition]) -> list[AssignedPartition | None]:
         """The assigned partition of each, None if it is not assigned."""
-        return [self.assigned.get((partition.topic, partition.partition)) for partition in partitions]
+        return [self.assigned.get(key_of(partition)) for partition in partitions]
 
     def tracked(self, partitions: Iterable[TopicPartition]) -> list[AssignedPartition]:
         """The partitions of the argument that are assigned."""
@@ -94,7 +94,7 @@ class Partitions:
 
     def untracked(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """The partitions of the argument that are not assigned."""
-        return [partition for partition in partitions if (partition.topic, partition.partition) not in self.assigned]
+        return [partition for partition in partitions if key_of(partition) not in self.assigned]
 
     def run_due_work(self) -> float:
         """Do the due work of all partitions. Returns the time at which it began.
@@ -152,8 +152,8 @@ class Partitions:
         retry_at_s = self._clock() + PROBE_AGAIN_S
         begun = []
         for given in partitions:
-            key = given.topic, given.partition
-            is_paused, epoch = key in self._paused, named_epoch(given)
+            key, epoch = key_of(given), named_epoch(given)
+            is_paused = key in self._paused
             state = PartitionState.assigned(
                 given.offset, is_paused=is_paused, retry_at_s=retry_at_s, leader_epoch=epoch
             )
@@ -224,7 +224,7 @@ class Partitions:
 
         It may also have paused some of those that it keeps for the assignment.
         """
-        kept = {(partition.topic, partition.partition) for partition in self._librdkafka.assignment()}
+        kept = set(map(key_of, self._librdkafka.assignment()))
         self.drop([partition.topic_partition() for key, partition in self.assigned.items() if key not in kept])
         fetching = [partition.topic_partition() for partition in self.assigned.values() if partition.state.is_fetching]
         self._librdkafka.resume(fetching)
@@ -268,7 +268,7 @@ class Partitions:
         librdkafka keeps no pause of a partition that it does not know. It knows all partitions of a topic of which one
         was assigned, and others that it was asked about.
         """
-        self._paused.update((each.topic, each.partition) for each in partitions if self._is_known(each))
+        self._paused.update(key_of(each) for each in partitions if self._is_known(each))
 
     def _is_known(self, partition: TopicPartition) -> bool:
         """Whether librdkafka knows the partition. It tells that by its error: it seeks no partition to this offset."""
@@ -280,7 +280,7 @@ class Partitions:
 
     def resume_untracked(self, partitions: Iterable[TopicPartition]) -> None:
         """Resume partitions that are not assigned."""
-        self._paused -= {(partition.topic, partition.partition) for partition in partitions}
+        self._paused.difference_update(map(key_of, partitions))
 
     # --------------------------------------------------------------------------------------------------- positions
 
@@ -326,14 +326,14 @@ class Partitions:
         An answer of the group that is taken after this is older.
         """
         for partition in partitions:
-            self._floors.pop((partition.topic, partition.partition), None)
+            self._floors.pop(key_of(partition), None)
             for assigned in self.tracked([partition]):
                 assigned.position.keep_all()
 
     def note_own_commits(self, offsets: Sequence[TopicPartition]) -> None:
         """Note that librdkafka commits these offsets for the application. Empty: those that are stored."""
         self.forget_committed(offsets)
-        self._own_commits.update({(each.topic, each.partition): each.offset for each in offsets if each.offset >= 0})
+        self._own_commits.update({key_of(each): each.offset for each in offsets if each.offset >= 0})
         if not offsets:
             for partition in self.assigned.values():
                 self._note_own_commit(partition)

@@ -23,6 +23,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from remote_fetch.caller_thread import CallerThread
 from remote_fetch.consumer.arguments import are_partitions
+from remote_fetch.consumer.assigned import key_of
 from remote_fetch.consumer.clock import Clock
 from remote_fetch.consumer.committed import CommittedOffsets, Start
 from remote_fetch.consumer.feed_context import FeedContext
@@ -149,8 +150,8 @@ class Remote:
         except KafkaException:
             self.partitions.settle()
             raise
-        held = {(partition.topic, partition.partition) for partition in self._librdkafka.assignment()}
-        begun = [each for each in partitions if (each.topic, each.partition) in held]  # none after a fatal error
+        held = set(map(key_of, self._librdkafka.assignment()))
+        begun = [each for each in partitions if key_of(each) in held]  # none after a fatal error
         self.partitions.begin(begun, replaces=not is_incremental)
         self._lookups.request({each.topic: each.partition for each in begun if each.offset in COMMITTED})
         self._idle_store.start()
@@ -184,7 +185,7 @@ class Remote:
                 self.partitions.drop(None)
             if begun and self.partitions.is_committing:
                 # A broker answers the requests of a connection in order. So after this answer the commits are made.
-                named = [TopicPartition(partition.topic, partition.partition) for partition in begun]
+                named = [TopicPartition(*key_of(partition)) for partition in begun]
                 self._librdkafka.committed(named, timeout=_COMMITS_S)
                 self.partitions.note_committed()
 
