@@ -15,7 +15,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from tests.contract.kinds import unique
+from tests.contract.kinds import Consumers, unique
 from tests.rig import topics
 from tests.rig.rig import Rig
 from tests.rig.transactions import interleaved_transactions, wait_decided
@@ -25,6 +25,7 @@ __all__ = [
     "TIMEOUT_S",
     "Material",
     "call_until_it_raises",
+    "committed",
     "is_end",
     "make_material",
     "offsets_of",
@@ -92,6 +93,13 @@ def make_material(rig: Rig) -> Material:
     wait_decided(rig, transactional)
     end = topics.offsets(rig, transactional, 0).latest
     return Material(topic, trimmed, transactional, local, tier_end, end)
+
+
+def committed(consumers: Consumers, partition: TopicPartition) -> int:
+    """The offset that the group of the consumers has committed, OFFSET_INVALID if none."""
+    (found,) = consumers.plain().committed([partition], TIMEOUT_S)
+    assert found.error is None
+    return int(found.offset)
 
 
 def read(consumer: Consumer, count: int) -> list[Message]:

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from tests.cases import each_of
 from tests.contract.kinds import Consumers
-from tests.contract.material import Material, offsets_of, read
+from tests.contract.material import Material, committed, offsets_of, read
 
 pytestmark = pytest.mark.switched_off
 
@@ -199,7 +199,7 @@ def test_consuming_a_number_that_is_no_int(consumers: Consumers, material: Mater
     found = consumer.consume(Three(), 30)  # type: ignore[arg-type]
     assert [message.offset() for message in found] == [start, start + 1, start + 2]
     consumer.close()
-    assert consumers.plain().committed([material.at()], 30)[0].offset == start + 3
+    assert committed(consumers, material.at()) == start + 3
 
 
 @each_of("method", ["commit", "store_offsets"])

@@ -9,17 +9,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.contract.kinds import Consumers, unique
-from tests.contract.material import TIMEOUT_S, Material, offsets_of, poll_until, read
+from tests.contract.material import TIMEOUT_S, Material, committed, offsets_of, poll_until, read
 from tests.rig.topics import QUIET, admin
 
 STARTS = (30, 95, 110)
 """In the tier, over its end, and past it."""
-
-
-def committed(consumers: Consumers, partition: TopicPartition) -> int:
-    (found,) = consumers.plain().committed([partition], TIMEOUT_S)
-    assert found.error is None
-    return int(found.offset)
 
 
 @pytest.mark.switched_off

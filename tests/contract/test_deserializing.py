@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, DeserializingConsumer, Message
 from confluent_kafka.error import ConsumeError, ValueDeserializationError
 
 from tests.contract.kinds import Consumers
-from tests.contract.material import Material, call_until_it_raises, is_end, poll_through, read
+from tests.contract.material import Material, call_until_it_raises, committed, is_end, poll_through, read
 
 pytestmark = pytest.mark.switched_off
 
@@ -85,4 +85,4 @@ def test_closing(consumers: Consumers, material: Material) -> None:
         read(consumer, 8)
     with pytest.raises(RuntimeError, match="Consumer closed"):
         consumer.poll(0)
-    assert consumers.plain().committed([material.at()], 30)[0].offset == 103
+    assert committed(consumers, material.at()) == 103

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tests.contract.kinds import Consumers, unique
-from tests.contract.material import TIMEOUT_S, Material, call_until_it_raises, offsets_of, poll_until, read
+from tests.contract.material import TIMEOUT_S, Material, call_until_it_raises, committed, offsets_of, poll_until, read
 
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "eager": {"partition.assignment.strategy": "range", "heartbeat.interval.ms": 300},
@@ -176,7 +176,7 @@ def test_what_a_callback_may_do(consumers: Consumers, material: Material, protoc
     consumer.resume([material.at(partition=1)])
     assert offsets_of(read(consumer, 1)) == [(1, 0)]
     assert seen == {"position": [-1001, -1001], "assignment": material.both()}
-    assert consumers.plain().committed([material.at(partition=1)], TIMEOUT_S)[0].offset == 77
+    assert committed(consumers, material.at(partition=1)) == 77
 
 
 def test_unassigning_in_a_callback(consumers: Consumers, material: Material) -> None:
@@ -218,7 +218,7 @@ def test_committing_when_revoked(consumers: Consumers, material: Material, proto
     assert_all_read(consumer, material)
     consumer.close()
     assert [one.offset for one in positions] == [material.end] * 2
-    assert [one.offset for one in consumers.plain().committed(material.both(), TIMEOUT_S)] == [33, 33]
+    assert [committed(consumers, one) for one in material.both()] == [33, 33]
 
 
 def test_a_second_member_comes_and_goes(consumers: Consumers, material: Material, protocol: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from confluent_kafka import (
 )
 
 from tests.contract.kinds import Consumers
-from tests.contract.material import Material, is_end, offsets_of, poll_through, poll_until, read
+from tests.contract.material import Material, committed, is_end, offsets_of, poll_through, poll_until, read
 
 _SEEKS = [(0, 0), (57, 57), (99, 99), (100, 100), (115, 115), (OFFSET_BEGINNING, 0), (-2030, 90), (-2005, 115)]
 
@@ -48,7 +48,7 @@ def test_the_position_passes_markers(consumers: Consumers, material: Material) -
     assert (last.offset() or 0) + 1 < material.transactional_end
     assert consumer.position([wanted])[0].offset == material.transactional_end
     consumer.commit(asynchronous=False)
-    assert consumers.plain().committed([wanted], 30)[0].offset == material.transactional_end
+    assert committed(consumers, wanted) == material.transactional_end
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
@@ -204,7 +204,7 @@ def test_seeking_back_while_paused(consumers: Consumers, material: Material, sta
     read(consumer, 3)
     assert consumer.position([material.at()])[0].offset == offset + 3
     consumer.close()
-    assert consumers.plain().committed([material.at()], 30)[0].offset == offset + 3
+    assert committed(consumers, material.at()) == offset + 3
 
 
 def test_pausing_what_is_not_assigned(consumers: Consumers, material: Material) -> None:

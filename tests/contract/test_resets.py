@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, Message, TopicPartition
 
 from tests.contract.kinds import Consumers
-from tests.contract.material import Material, is_end, offsets_of, poll_through, poll_until, read
+from tests.contract.material import Material, committed, is_end, offsets_of, poll_through, poll_until, read
 
 BELOW, ABOVE = 10, 500
 """Before the start of the log of `trimmed`, and past its end."""
@@ -121,5 +121,4 @@ def test_what_was_reset_is_committed(consumers: Consumers, material: Material) -
     consumer.assign([TopicPartition(material.trimmed, 0, BELOW)])
     read(consumer, 5)
     consumer.commit(asynchronous=False)
-    (found,) = consumers.plain().committed([partition], 30)
-    assert found.offset == material.log_start + 5
+    assert committed(consumers, partition) == material.log_start + 5
