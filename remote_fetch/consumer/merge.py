@@ -23,7 +23,7 @@ from remote_fetch.consumer.clock import Clock
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.partitions import Partitions
 from remote_fetch.consumer.pending import PendingMessages
-from remote_fetch.consumer.settings import ResetPolicy
+from remote_fetch.consumer.settings import ConsumerSettings
 from remote_fetch.consumer.workers import Workers
 
 __all__ = ["Merge"]
@@ -33,6 +33,7 @@ _BLOCK_S = 0.05
 _WAIT_S = 0.01
 """The longest single wait while both sides may have records. librdkafka does not set the event of this package."""
 _LONGEST_WAIT_S = 1.0
+"""The longest single wait for librdkafka. Positions are stored between two waits, so `idle_store_s` also limits it."""
 _BLOCK_RECORDS, _BLOCK_BYTES = 1_024, 640 << 10
 """A block is the records that are prepared for the next polls: at most so many, of about so many bytes. More of them
 would leave the processor's cache before they are polled."""
@@ -50,7 +51,7 @@ class Merge:
         librdkafka: LibrdkafkaConsumer,
         partitions: Partitions,
         workers: Workers,
-        reset: ResetPolicy,
+        settings: ConsumerSettings,
         count: Callable[[int, int], None],
         clock: Clock,
     ) -> None:
@@ -58,7 +59,8 @@ class Merge:
         self._poll_librdkafka = librdkafka.poll  # once: `super().poll` takes as long as a tenth of a poll
         self._partitions = partitions
         self._workers = workers
-        self._events = BrokerEvents(partitions, reset)
+        self._events = BrokerEvents(partitions, settings.reset)
+        self._longest_wait_s = settings.idle_store_s or _LONGEST_WAIT_S
         self._count = count
         self._clock = clock
         self.suspends_collector = False
@@ -116,8 +118,8 @@ class Merge:
             return record
         if reading and (self._next_ready() is not None or self._awaits_store()):
             wait_s = 0.0
-        elif wait_s > _LONGEST_WAIT_S:
-            wait_s = _LONGEST_WAIT_S
+        elif wait_s > self._longest_wait_s:
+            wait_s = self._longest_wait_s
         message = self._poll_librdkafka(wait_s)
         if message is None:
             return self._poll_store(now_s, deadline_s)
@@ -201,7 +203,7 @@ class Merge:
             room = count - len(pending.messages)
             may_wait = not ready and not self._awaits_store()
             try:
-                wait_s = min(max(deadline_s - now_s, 0.0), _LONGEST_WAIT_S) if may_wait else 0.0
+                wait_s = min(max(deadline_s - now_s, 0.0), self._longest_wait_s) if may_wait else 0.0
                 share = self._share_of(room) if ready else room
                 has_events = share > 0 and self._take_from_librdkafka(pending, share, wait_s)
             except Exception as error:  # a callback of the application has raised it

@@ -102,9 +102,7 @@ class Remote:
         self.committed = CommittedOffsets(self._fetch_starts, self._workers.notify)
         self._lookups = Lookups(context.partition)
         self.partitions = Partitions(librdkafka, settings, context, self._workers, self.committed)
-        self.merge = Merge(
-            librdkafka, self.partitions, self._workers, settings.reset, metrics.count_broker_records, clock
-        )
+        self.merge = Merge(librdkafka, self.partitions, self._workers, settings, metrics.count_broker_records, clock)
         self._idle_store = IdleStore(self._store_if_idle, settings.idle_store_s)
         self._is_closing = False
         self._is_closed = False

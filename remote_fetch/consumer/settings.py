@@ -70,7 +70,7 @@ class ConsumerSettings:
     - `watchdog_s`: how long librdkafka may give no record of a partition before the hand-over is repeated.
     - `patience_s`: how long neither the store nor the brokers may answer before librdkafka reads on.
     - `retry_pause_ms`: how long librdkafka reads after the first failure of a storage or a partition.
-    - `idle_store_s`: how often positions are stored while the application makes no call. None: never.
+    - `idle_store_s`: how often positions are stored while the application makes no call, or waits in one. None: never.
     - `commits`: librdkafka commits without a call of the application, `enable.auto.commit`.
     """
 

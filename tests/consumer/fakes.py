@@ -222,6 +222,7 @@ class Bench:
         is_cooperative: bool = False,
         patience_s: float = 60.0,
         queued_bytes: int = 64 << 20,
+        idle_store_s: float | None = None,
         commits: bool = True,
     ) -> None:
         self.clock = Clock()
@@ -244,6 +245,7 @@ class Bench:
             stores_offsets=stores_offsets,
             is_cooperative=is_cooperative,
             patience_s=patience_s,
+            idle_store_s=idle_store_s,
             commits=commits,
         )
         self.group = FakeGroup(self.workers.notify)
@@ -259,7 +261,7 @@ class Bench:
             self.librdkafka,
             self.partitions,
             self.workers,  # type: ignore[arg-type]
-            reset,
+            settings,
             self._count,
             self.clock,
         )

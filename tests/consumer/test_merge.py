@@ -141,6 +141,25 @@ def test_no_single_wait_for_librdkafka_is_endless(timeout_s: float) -> None:
     assert waits == [1.0, 1.0]
 
 
+@pytest.mark.parametrize("method", ["poll", "consume"])
+def test_a_single_wait_for_librdkafka_is_no_longer_than_positions_may_stay_unstored(method: str) -> None:
+    bench = Bench(idle_store_s=0.2)
+    waits: list[float] = []
+
+    def poll(timeout: float) -> None:
+        waits.append(timeout)
+        bench.clock.now_s += timeout
+
+    def consume(_: int, timeout: float) -> list[Message]:
+        poll(timeout)
+        return []
+
+    bench.merge._poll_librdkafka = poll  # type: ignore[assignment]
+    bench.librdkafka.consume = consume  # type: ignore[assignment, method-assign]
+    assert not (bench.merge.poll(0.5) if method == "poll" else bench.merge.consume(3, 0.5))
+    assert waits[:2] == [0.2, 0.2]
+
+
 def test_consume_waits_for_the_store_within_the_timeout() -> None:
     bench = Bench()
     bench.assign({0: 0})
