@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.kcat_options import add_kcat_options
 from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from, topics_from
-from remote_fetch.cli.output import add_output_options, print_records, print_report, printer_from
+from remote_fetch.cli.output import add_output_options, has_report, print_records, print_report, printer_from
 from remote_fetch.cli.printer import ROW_COLUMNS, Printer
 from remote_fetch.cli.progress import Progress
 from remote_fetch.cli.typed import TypedRows, typed_config, typed_rows
@@ -81,10 +81,7 @@ def _cat(arguments: argparse.Namespace, printer: Printer) -> int:
         finally:
             sys.stdout.flush()
             progress.stop()
-            # Also before an error in the middle of the read, because the report helps to understand it.
-            ended_by = sys.exc_info()[0]
-            is_ended = ended_by is None or issubclass(ended_by, KeyboardInterrupt)
-            if (is_ended or session.counters.report().records > 0) and not arguments.quiet:
+            if has_report(session) and not arguments.quiet:
                 print_report(session, time.monotonic() - began, arguments.count, prices)
     return 0
 

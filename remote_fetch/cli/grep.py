@@ -19,7 +19,7 @@ from remote_fetch.checks.search import PARTITIONERS, Conditions, partition_of
 from remote_fetch.checks.where import Where
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.options import Once, about, add_common_options, add_range_options, config_from, topics_from
-from remote_fetch.cli.output import add_output_options, print_records, print_report, printer_from
+from remote_fetch.cli.output import add_output_options, has_report, print_records, print_report, printer_from
 from remote_fetch.cli.printer import ROW_COLUMNS
 from remote_fetch.cli.progress import Progress
 from remote_fetch.cli.typed import TypedRows, typed_config, typed_rows
@@ -121,7 +121,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 found += printed
         finally:
             progress.stop()
-            if not arguments.quiet:
+            if has_report(session) and not arguments.quiet:
                 print(f"% {found} record matches" if found == 1 else f"% {found} records match", file=sys.stderr)
                 print_report(session, time.monotonic() - began, None, prices)
     return 0 if found else NONE_MATCHES
@@ -157,7 +157,9 @@ def _partition_count(arguments: argparse.Namespace, session: Session) -> int:
     count: int | None = arguments.partition_count
     if count is None and session.brokers is not None:
         count = len(session.brokers.cluster.describe(topic_name(arguments.topics[0])).partitions)
-    if count is None or count <= 0:
+    if count is not None and count <= 0:
+        raise ConfigError(f"--partition-count {count}: give a number above 0", key="--partition-count")
+    if count is None:
         raise ConfigError(
             "--partitioner needs the number of partitions, which a bucket does not tell",
             key="--partition-count",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from remote_fetch.decode.arrays import Array
 
-__all__ = ["add_output_options", "print_records", "print_report", "printer_from"]
+__all__ = ["add_output_options", "has_report", "print_records", "print_report", "printer_from"]
 
 
 def add_output_options(parser: argparse.ArgumentParser) -> Any:
@@ -132,6 +132,16 @@ def _write(lines: Array, *, unbuffered: bool) -> None:
         else:
             output.write(text[bounds[0] : bounds[-1]])
     output.flush()
+
+
+def has_report(session: Session) -> bool:
+    """Whether a command prints the report of its read. To be called in the `finally` of the read.
+
+    After an error that is so if records were read, because the report helps to understand the error.
+    """
+    ended_by = sys.exc_info()[0]
+    is_ended = ended_by is None or issubclass(ended_by, KeyboardInterrupt)
+    return is_ended or session.counters.report().records > 0
 
 
 def print_report(session: Session, elapsed_s: float, count: int | None, prices: Prices | None) -> None:

@@ -76,13 +76,16 @@ def test_every_partition_may_have_an_empty_key(run: Run, bucket: str) -> None:
         (("--partitioner", "murmur2", "--value", "x"), "give it with -k"),
         (("--partitioner", "murmur2", "-k", "x", "-p", "0"), "exclude each other"),
         (("--partitioner", "murmur2", "-k", "x"), "--partition-count N"),
+        (("--partitioner", "murmur2", "-k", "x", "--partition-count", "0"), "count 0: give a number above 0"),
         (("-k", "x", "-c", "-1"), "give a number of records"),
+        (("-k", "x", "-p", "9"), "no tiered partition 9"),
     ],
 )
 def test_what_is_wrong(run: Run, bucket: str, words: tuple[str, ...], says: str) -> None:
     outcome = run("grep", "-t", "shop", "--url", bucket, *words)
     assert (outcome.code, outcome.stdout) == (1, b"")
     assert says in outcome.stderr
+    assert "match" not in outcome.stderr  # no count of a search that did not take place
 
 
 @pytest.mark.parametrize(
