@@ -11,6 +11,7 @@ import argparse
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from remote_fetch.cli.parser import whole_number
 from remote_fetch.config.client import check_utf8, of_librdkafka
 from remote_fetch.errors import ConfigError
 from remote_fetch.failures.file_errors import file_fault
@@ -186,6 +187,6 @@ def partitions_from(arguments: argparse.Namespace) -> list[int] | None:
     if not arguments.partitions:
         return None
     try:
-        return [int(number) for text in arguments.partitions for number in text.split(",")]
+        return [whole_number(number) for text in arguments.partitions for number in text.split(",")]
     except ValueError:
         raise ConfigError(f"-p {','.join(arguments.partitions)}: partition numbers expected") from None

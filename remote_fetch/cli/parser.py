@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
-__all__ = ["Parser"]
+__all__ = ["Parser", "whole_number"]
 
 
 _UNRECOGNIZED = "unrecognized arguments: "
@@ -41,10 +41,22 @@ _OTHER_NAMES = {
 """Names of kafka-console-consumer and other tools for options of a command."""
 
 
+def whole_number(text: str) -> int:
+    """The number of an option. Raises ValueError, also for `1_0` and for digits of other scripts, which `int` takes."""
+    if "_" in text or not text.isascii():
+        raise ValueError
+    return int(text)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser of one command. argparse uses the same class for the parsers of subcommands."""
 
     _words: Sequence[str] = ()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """As argparse's. The options of type `int` take `whole_number`."""
+        super().__init__(*args, **kwargs)
+        self.register("type", int, whole_number)
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None

@@ -96,6 +96,12 @@ def test_partitions_may_be_repeated_and_listed() -> None:
     assert partitions_from(parsed("-p", "3", "-p", "0,1")) == [3, 0, 1]
 
 
+@pytest.mark.parametrize("number", ["", "x", "1_0", "\u0663"])
+def test_partitions_are_whole_numbers(number: str) -> None:
+    with pytest.raises(ConfigError, match="partition numbers expected"):
+        partitions_from(parsed("-p", number))
+
+
 def test_a_topic_may_be_required() -> None:
     parser = argparse.ArgumentParser()
     add_range_options(parser, topic_required=True)

@@ -47,6 +47,8 @@ def test_the_word_after_an_option_is_its_value(words: tuple[str, ...], expected:
         (("-t", "-e"), "argument -t: expected one argument"),
         (("-e", "-dash"), "unrecognized arguments: -dash"),
         (("-n", "--"), "argument -n: invalid int value: '--'"),
+        (("-n", "1_0"), "argument -n: invalid int value: '1_0'"),
+        (("-n", "\u0663"), "argument -n: invalid int value: '\u0663'"),
         (("--topic", "t", "--start=5"), "unrecognized arguments: --topic (here -t), --start (here -o), 1 word without"),
         (("--max-messages", "5"), "unrecognized arguments: --max-messages, 1 word without an option"),
     ],
