@@ -16,6 +16,9 @@ from remote_fetch.session.session import IN_PLAIN_PYTHON
 
 __all__ = ["Warnings", "report_lines"]
 
+_MOST_ENDS = 100
+"""Lines on the ends of partitions. A topic may have thousands of partitions."""
+
 
 class Warnings:
     """An observer that keeps the warnings of a command that decodes nothing, and prints each once after its output."""
@@ -67,7 +70,10 @@ def report_lines(report: Report, elapsed_s: float, prices: Prices | None = None)
     unusable = unusable_text(report.orphan_updates, report.malformed_records)
     if unusable:
         lines.append(f"metadata: {unusable}")
-    lines.extend(f"end: {end}" for end in report.ends.values())
+    ends = list(report.ends.values())
+    lines.extend(f"end: {end}" for end in ends[:_MOST_ENDS])
+    if len(ends) > _MOST_ENDS:
+        lines.append(f"end: {counted(len(ends) - _MOST_ENDS, 'partition')} more; remote-fetch bounds lists all")
     lines.extend(f"note: {notice}" for notice in report.notices)
     return lines
 

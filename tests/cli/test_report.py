@@ -26,6 +26,13 @@ def test_a_report_of_a_read_that_went_straight() -> None:
     ]
 
 
+def test_a_report_lists_a_hundred_ends() -> None:
+    lines = report_lines(Report(ends={f"t-{number}": f"t-{number} ends there" for number in range(10_000)}), 1.0)
+    assert lines[-2:] == ["end: t-99 ends there", "end: 9900 partitions more; remote-fetch bounds lists all"]
+    lines = report_lines(Report(ends={f"t-{number}": f"t-{number} ends there" for number in range(100)}), 1.0)
+    assert lines[-1] == "end: t-99 ends there"
+
+
 FALLBACKS = [Fallback(LogBuilder().topic_id_partition, first, first, "auth", f"refused {first}") for first in (0, 1)]
 NOTE = "% note: fallback (auth): refused 0"
 
