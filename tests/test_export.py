@@ -329,6 +329,8 @@ def test_a_disk_that_is_full_is_named(
     ("more", "said"),
     [
         (["--file-size", "much"], "--file-size much: give a number of bytes"),
+        (["--file-size", "0"], "--file-size 0: give a number of bytes"),
+        (["--file-size", "9" * 5000], "9: give a number of bytes"),  # more digits than Python converts
         (["-o", "-5"], "-o -N: an export begins at an offset or a time"),
         (["--to-option", "word"], "--to-option, number 1: KEY=VALUE expected"),
     ],

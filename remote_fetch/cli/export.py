@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import errno
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ from remote_fetch.tables.export_plan import TIER
 
 __all__ = ["add_parser"]
 
+_SIZE = re.compile(r"0*([1-9][0-9]{0,17})([KMGkmg]?)")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _OF_A_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Full, full for this user, a file that is too large, broken. A write that fails for one of these names no file."""
@@ -129,7 +131,7 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _size(text: str) -> int:
-    number, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in ("K", "M", "G") else (text, "")
-    if not (number.isascii() and number.isdigit()):
+    found = _SIZE.fullmatch(text)
+    if found is None:
         raise ConfigError(f"--file-size {text}: give a number of bytes, such as 134217728 or 128M", key="--file-size")
-    return int(number) * _UNITS[unit]
+    return int(found[1]) * _UNITS[found[2].upper()]
