@@ -19,6 +19,7 @@ from remote_fetch.errors import ConfigError, UnknownTopic
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.described import described_topic
 from remote_fetch.locate.replay import Replay
+from remote_fetch.locate.unreadable import unlocatable
 from remote_fetch.model import IsolationLevel, TopicIdPartition, Uuid
 from remote_fetch.session.metadata_source import MetadataSource
 from remote_fetch.session.session import Session
@@ -40,7 +41,8 @@ _NOT_TOLD = frozenset(
 def audit_sources(session: Session, journal: DeepJournal | None = None) -> Iterator[AuditSources]:
     """The sources of an audit. `journal` is that of a deep one.
 
-    Raises ConfigError without brokers, and if the fetcher does not tell its objects.
+    Raises ConfigError without brokers, and if the fetcher does not tell its objects. To read the records raises
+    Unlocatable if the metadata topic does not exist or may not be read.
     """
     if session.brokers is None:
         raise ConfigError("audit reads the metadata topic: set bootstrap.servers (-b)", key="bootstrap.servers")
@@ -48,7 +50,15 @@ def audit_sources(session: Session, journal: DeepJournal | None = None) -> Itera
     source = MetadataSource(session.config, cluster, shared=False)
 
     def open_records(new_replay: Callable[[Uuid | None], Replay]) -> Callable[[], object]:
-        return source.open_records(new_replay).read_all
+        topic = source.open_records(new_replay)
+
+        def read_all() -> object:
+            try:
+                return topic.read_all()
+            except KafkaException as error:
+                raise unlocatable(error, topic.name) from None
+
+        return read_all
 
     try:
         yield AuditSources(

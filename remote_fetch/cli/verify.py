@@ -119,8 +119,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _check_compared(session: Session, choices: Sequence[Choice], topic: str) -> None:
-    """Raise an error if nothing was compared, so that a wrong URL is no success."""
+    """Raise an error if nothing was compared, so that a wrong URL is no success. Raises that of the locator too."""
     if not has_segments(session, choices):
+        session.check_located()  # if the metadata topic cannot be read, that is the reason
         raise _nothing_compared(choices, topic)
 
 

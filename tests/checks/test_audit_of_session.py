@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.checks.audit_of_session import audit_sources
-from remote_fetch.errors import ConfigError
+from remote_fetch.errors import ConfigError, Unlocatable
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.session.session import Session
 
@@ -24,6 +24,9 @@ class Refusing:
         self._code = code
 
     def log_bounds(self, *_: object) -> object:
+        raise KafkaException(KafkaError(self._code))
+
+    def describe(self, *_: object) -> object:
         raise KafkaException(KafkaError(self._code))
 
     def close(self) -> None: ...
@@ -46,6 +49,22 @@ def test_a_log_start_that_brokers_do_not_tell(tmp_path: Path) -> None:
         KafkaError._UNKNOWN_PARTITION,
     ):
         assert log_start(tmp_path, code) is None
+
+
+def test_a_metadata_topic_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    def new_replay(_: object) -> Any:
+        raise AssertionError("no record is read")
+
+    for code, said in (
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, "there is no topic metadata: tiered storage is off"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "this principal may not read metadata"),
+    ):
+        settings = {"remote.storage.url": str(tmp_path), "remote.locator.topic": "metadata"}
+        with Session.open(settings) as session:
+            brokers: Any = SimpleNamespace(cluster=Refusing(code))
+            session.brokers = brokers
+            with audit_sources(session) as sources, pytest.raises(Unlocatable, match=said):
+                sources.open_records(new_replay)()
 
 
 def test_any_other_error_is_raised(tmp_path: Path) -> None:

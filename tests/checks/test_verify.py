@@ -15,7 +15,7 @@ import pytest
 
 from remote_fetch import read_arrow
 from remote_fetch.checks.verify import PartitionVerdict, choose, has_segments, verify
-from remote_fetch.errors import ConfigError, ErrorKind
+from remote_fetch.errors import ConfigError, ErrorKind, Unlocatable
 from remote_fetch.model import IsolationLevel
 from remote_fetch.observe import Notice
 from remote_fetch.plan.ranges import BrokerRange, Reason
@@ -414,3 +414,19 @@ def test_the_command_names_the_brokers_fault(run: Run, beside: Callable[..., Non
     assert (outcome.code, outcome.stderr) == (3, "")
     assert "only the broker has the record" in outcome.lines[1]
     assert "KAFKA-17801" in outcome.lines[-1]
+
+
+def test_the_locators_error_is_the_reason_that_nothing_is_compared(
+    run: Run, beside: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing(_arguments: object, _session: Session) -> tuple[PartitionPlan, ...]:
+        return ()
+
+    def unlocated(_session: Session) -> None:
+        raise Unlocatable("there is no topic of metadata")
+
+    monkeypatch.setattr("remote_fetch.cli.verify.plans_from", nothing)
+    monkeypatch.setattr(Session, "check_located", unlocated)
+    beside()
+    outcome = run("verify", "-t", "orders", "-q", "--url", str(tmp_path / "sound"))
+    assert (outcome.code, outcome.stderr) == (1, "remote-fetch: there is no topic of metadata\n")
