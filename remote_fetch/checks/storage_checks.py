@@ -79,10 +79,8 @@ def config_checks(config: Config, topic: str | None) -> Iterator[Check]:
 def open_fetcher(config: Config) -> tuple[str, RemoteStorageFetcher]:
     """The fetcher, and its name with that of its layout. Raises ConfigError and the errors of `configure`."""
     fetcher = load_fetcher(config)
-    name, layout = (
-        type(fetcher).__name__,
-        getattr(fetcher, "layout_name", None),
-    )  # a third-party fetcher need not have it
+    name = type(fetcher).__name__
+    layout = getattr(fetcher, "layout_name", None)  # a third-party fetcher need not have it
     return name if layout is None else f"{name} with {layout}", fetcher
 
 
