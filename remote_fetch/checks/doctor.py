@@ -266,6 +266,7 @@ class Doctor:
 
     def _sample(self, session: Session, tier: Tier) -> Check:
         if not tier.offsets:
+            session.check_located()  # no segment may be known because the metadata topic cannot be read
             text = "no offsets are in the tier that this reader may read"
             return Check("sample", State.SKIPPED, text, "Wait until the brokers have copied a segment")
         gain = self.gain = gain_of(session, tier, self._sample_bytes, self._dice)

@@ -244,6 +244,21 @@ def test_a_service_that_cannot_be_asked_needs_no_rights_on_the_metadata_topic() 
     assert "the service cannot be reached" in check.text
 
 
+def test_no_sample_because_the_segments_cannot_be_located() -> None:
+    """The hint to wait for a copy would be wrong."""
+
+    def checked() -> None:
+        raise Unlocatable("the segments cannot be located: there is no topic of metadata")
+
+    doctor = Doctor({}, None, sample_bytes=1, dice=random.Random(0))
+    session: Any = SimpleNamespace(check_located=checked)
+    tier: Any = SimpleNamespace(offsets=0)
+    with pytest.raises(Unlocatable, match="there is no topic of metadata"):
+        doctor._sample(session, tier)
+    session.check_located = lambda: None
+    assert doctor._sample(session, tier).hint == "Wait until the brokers have copied a segment"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
