@@ -41,7 +41,7 @@ def session(directory: Path, source: str, *arguments: str, strict: str = "") -> 
         "PYTHONPATH": f"{directory}{os.pathsep}{TESTS.parent}",
     }
     return subprocess.run(
-        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
 
 

@@ -33,7 +33,7 @@ def loaded_by(statement: str, *, packages: bool = True) -> set[str]:
         f"{statement}\n"
         "print(json.dumps(sorted(set(sys.modules) - before)))"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
     names = json.loads(result.stdout)
     return {name.partition(".")[0] for name in names} if packages else set(names)
 

@@ -81,14 +81,14 @@ def test_the_demo_with_the_wheel(wheel: Path, tmp_path: Path) -> None:
     packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(place)}))
     python = scripts / Path(sys.executable).name
     install = (*PIP, "--python", str(python), "install", "-q", "--no-deps", "--no-index", str(wheel))
-    subprocess.run(install, timeout=120, check=True)
+    subprocess.run(install, timeout=300, check=True)
     # The libraries of this environment, after the wheel. Its .pth files, that of the checkout among them, are not read.
     (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
     def output(*command: str) -> str:
         done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
         )
         assert (done.returncode, done.stderr) == (0, ""), done
         return done.stdout

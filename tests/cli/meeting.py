@@ -16,7 +16,7 @@ class MeetingFetcher(LocalFetcher):
 
     def __init__(self) -> None:
         super().__init__()
-        self._asked, self._meeting = itertools.count(), threading.Barrier(2, timeout=20)
+        self._asked, self._meeting = itertools.count(), threading.Barrier(2, timeout=60)
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> Buffer | None:
         """As `RemoteStorageFetcher.fetch_index`."""

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from remote_fetch.consumer.committed import CommittedOffsets, Start
 
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
-_TIMEOUT_S = 10
+_TIMEOUT_S = 60
 
 
 class Group:

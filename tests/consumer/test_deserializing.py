@@ -46,6 +46,6 @@ print(Traced.polled)
 
 
 def test_a_tracer_that_replaces_the_parent_wraps_polls_of_the_store() -> None:
-    done = subprocess.run([sys.executable, "-c", REPLACED], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", REPLACED], capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == ["RemoteConsumer polls", "[(0,)]"]

@@ -11,7 +11,7 @@ from remote_fetch.errors import UnknownTopic
 from tests.eventually import eventually
 from tests.own_threads import watch_threads
 
-_TIMEOUT_S = 10
+_TIMEOUT_S = 60
 
 
 class Topics:

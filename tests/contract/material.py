@@ -34,7 +34,7 @@ __all__ = [
     "read",
 ]
 
-TIMEOUT_S = 60
+TIMEOUT_S = 150
 TAIL = -2000
 """librdkafka's `OFFSET_TAIL(0)`. Lower values count back from the end of a log."""
 _TIERED, _LOCAL = 100, 20

@@ -51,7 +51,7 @@ def address_of(batch: pa.RecordBatch) -> int:
 
 def run_apart(program: str) -> None:
     """In a process of its own: in that of other tests, the C library may keep what they have left."""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 

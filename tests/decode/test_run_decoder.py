@@ -432,7 +432,7 @@ def test_the_interpreter_runs_meanwhile(native_engine: ModuleType) -> None:
         before = len(ran)
         run = reader.read(joined, 0, Start(-1, 0, 0, EVERYTHING))
         assert (before, len(ran), run.taken) == (0, 1, 20)
-        thread.join(10)
+        thread.join(60)
     finally:
         sys.setswitchinterval(interval)
 

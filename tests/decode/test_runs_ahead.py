@@ -193,5 +193,5 @@ assert threads.close(LATE_MS) == 0
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
 def test_a_forked_process_decodes_itself(native_engine: ModuleType) -> None:
     """The threads stay in the process before the fork."""
-    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (0, "")

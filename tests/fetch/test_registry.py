@@ -317,7 +317,7 @@ def test_a_package_that_shadows_ours_is_named(tmp_path: Path, files: list[str]) 
         "    print(error)\n"
     )
     result = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300, check=True
     )
     assert "cannot load fetchers.local:LocalFetcher" in result.stdout
     assert str(tmp_path / "fetchers") in result.stdout

@@ -68,7 +68,7 @@ class TestThreads:
             under_way.pop()
             return [one for one in bucket.list_segments() if one.topic_id_partition == partition]
 
-        meeting = threading.Barrier(4, timeout=20)
+        meeting = threading.Barrier(4, timeout=60)
         reader = Calling(bucket)
         reader.before_an_index = meeting.wait
         own = ListingLocator(Listings(bucket.list_segments, of_partition=of_partition), reader)
@@ -87,7 +87,7 @@ class TestThreads:
         reader = Calling(bucket)
         locator = ListingLocator(Listings(bucket.list_segments), reader, all_at_once)
         guessed = locator.timeline(bucket.at(0).topic_id_partition)
-        reader.before_an_index = threading.Barrier(3, timeout=20).wait
+        reader.before_an_index = threading.Barrier(3, timeout=60).wait
         measured = locator.measure(guessed.partition, guessed.segments[:3])
         assert measured.segments == guessed.segments
         assert [locator.end_is_inferred(one) for one in measured.segments] == [False] * 4

@@ -181,7 +181,7 @@ def test_the_ends_of_segments_with_an_open_transaction_are_measured_at_once(monk
         log.roll()
     log.abort(7)
     log.roll()
-    bucket, meeting = Bucket(log.segments()), threading.Barrier(3, timeout=20)
+    bucket, meeting = Bucket(log.segments()), threading.Barrier(3, timeout=60)
 
     def fetch_index(metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes | None:
         if index_type is IndexType.OFFSET:

@@ -32,7 +32,7 @@ __all__ = [
     "wait_led",
 ]
 
-_TIMEOUT_S = 90
+_TIMEOUT_S = 150
 _ANSWER_S = 10
 
 

@@ -21,7 +21,7 @@ from tests.rig.topics import admin, is_readable
 
 __all__ = ["failing_uploads", "leader_epoch", "new_leader_epoch", "tier_folder", "topic_id"]
 
-_TIMEOUT_S = 60
+_TIMEOUT_S = 150
 
 
 def topic_id(rig: Rig, topic: str) -> str:

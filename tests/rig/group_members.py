@@ -42,7 +42,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 }
 """librdkafka's settings of the group protocol. The last is that of KIP-848."""
 
-_TIMEOUT_S = 60
+_TIMEOUT_S = 150
 _SHORT_S = 0.05
 _COMMIT_EVERY = 40
 _NOTHING_TO_DO = (KafkaError._NO_OFFSET, KafkaError._STATE)

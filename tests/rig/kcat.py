@@ -72,7 +72,7 @@ FLAGS: tuple[tuple[str, ...], ...] = (
 """The options beside `-C`, the broker, the topic and `-e -q`, which all commands have."""
 
 _RECORDING = Path(__file__).with_name("kcat-1.7.1.json")
-_TIMEOUT_S = 60
+_TIMEOUT_S = 150
 
 
 def kcat() -> str | None:

@@ -17,7 +17,7 @@ from tests.rig.rig import Rig
 
 __all__ = ["TopicMetrics", "topic_metrics"]
 
-_TIMEOUT_S = 60
+_TIMEOUT_S = 150
 _HEAP_MB = 64
 
 

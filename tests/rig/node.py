@@ -24,7 +24,7 @@ from tests.rig.ports import free_port
 __all__ = ["Node"]
 
 _STARTED = "Kafka Server started"
-_START_TIMEOUT_S = 60
+_START_TIMEOUT_S = 240
 _STOP_TIMEOUT_S = 30
 _LOG_TAIL_CHARS = 4000
 _LOG_ERROR_LINES = 10

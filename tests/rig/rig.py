@@ -29,7 +29,7 @@ __all__ = ["VERSIONS", "Rig", "cluster", "single"]
 VERSIONS = tuple(os.environ.get("RIG_KAFKA", "4.3.1 3.9.2").split())
 """The Kafka versions that the proofs run on, the newest first. `RIG_KAFKA` names others, one or two."""
 
-_TIMEOUT_S = 60
+_TIMEOUT_S = 150
 _READY = "Initialized topic-based RLMM resources successfully"
 
 

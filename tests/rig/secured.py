@@ -34,7 +34,7 @@ USERS = {"service": "service-secret", "reader": "reader-secret", "stranger": "st
 
 _LISTENER = "listener.name.sasl_ssl"
 _MODULES = "org.apache.kafka.common.security"
-_TIMEOUT_S = 60
+_TIMEOUT_S = 150
 _LIFE_S = 3600
 
 

@@ -11,7 +11,7 @@ from tests.own_processes import killed_after
 from tests.rig import topics
 from tests.rig.rig import Rig
 
-_TIMEOUT_S = 60
+_TIMEOUT_S = 150
 
 
 def cat(rig: Rig, topic: str, *argv: str) -> list[str]:

@@ -49,7 +49,7 @@ from tests.rig.topics import (
 RECORDS = 60
 FILLER = b"filler"
 """The key of a record without a value. It closes a segment, so that the cleaner may clean the records before it."""
-_TIMEOUT_S = 60
+_TIMEOUT_S = 150
 
 
 @dataclass(frozen=True)

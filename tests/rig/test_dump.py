@@ -18,7 +18,7 @@ from tests.rig.transactions import interleaved_transactions, wait_decided
 
 pytestmark = [pytest.mark.scheduled, pytest.mark.slow]
 
-_TIMEOUT_S = 60
+_TIMEOUT_S = 150
 
 
 def tool(rig: Rig, folder: Path, files: list[str]) -> str:

@@ -18,7 +18,7 @@ from tests.rig.topics import QUIET
 from tests.typed.avro_cases import encode
 from tests.typed.registry_double import registry_double
 
-_TIMEOUT_S = 60
+_TIMEOUT_S = 150
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from remote_fetch.session.session import Session
 from tests.rig import topics
 from tests.rig.rig import Rig
 
-TIMEOUT_S = 60
+TIMEOUT_S = 150
 NOT_UTF8 = b"\xff\xfe"
 MANY_HEADERS = 100_000
 """The largest number of headers that librdkafka accepts."""

@@ -12,7 +12,7 @@ import pytest
 from tests.own_processes import killed_after
 from tests.rig.ports import Ports, free_port
 
-TIMEOUT_S = 60
+TIMEOUT_S = 150
 FEW = range(18_990, 18_999)
 """None of the numbers that servers of other tests get."""
 TAKES = """

@@ -114,7 +114,7 @@ def read(rig: Rig, topic: str, kind: str | None = None, **more: str) -> list[Any
 def run_example(name: str, rig: Rig, *more: str) -> list[str]:
     """The lines that an example prints."""
     command = [sys.executable, str(ROOT / "examples" / name), rig.bootstrap, str(rig.remote), *more]
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

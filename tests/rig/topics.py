@@ -57,7 +57,7 @@ __all__ = [
 QUIET: Mapping[str, Any] = {"log_level": 2}
 """For every client of a rig: it does not log that a broker is down for a moment."""
 
-_TIMEOUT_S = 60
+_TIMEOUT_S = 150
 _ONE_REQUEST_S = 5
 
 

@@ -21,7 +21,7 @@ from tests.rig.topics import QUIET, admin, produce_one
 
 __all__ = ["OpenTransaction", "interleaved_transactions", "open_transaction", "wait_decided"]
 
-_TIMEOUT_S = 60
+_TIMEOUT_S = 150
 _SIZES = (0, 24, 200, 700)
 _TRANSACTION_TIMEOUT_MS = 600_000
 """So long that the broker aborts no transaction, also on a slow machine."""

@@ -36,7 +36,7 @@ __all__ = ["BELIEVED_S", "Edit", "Vended", "fetcher", "halted", "vended"]
 BELIEVED_S = 0.2
 """How long the service keeps the brokers' answer about a principal."""
 _ROOT = Path(__file__).parents[2]
-_TIMEOUT_S = 30
+_TIMEOUT_S = 150
 
 Edit = Callable[[str, Any], Any]
 """Changes an answer of the service. Takes the path with its query and the JSON, and returns other JSON."""

@@ -25,7 +25,7 @@ from tests.rig.workload_writes import PRODUCED_TIMES, Transactions, produce_batc
 
 __all__ = ["DECK", "Workload"]
 
-_TIMEOUT_S = 60
+_TIMEOUT_S = 150
 _TRANSACTIONS = 3
 _FIRST_PRODUCERS = 3
 

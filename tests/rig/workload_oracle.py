@@ -23,7 +23,7 @@ __all__ = ["LogEnds", "Place", "TimeAnswer", "Times", "listed_offset", "log_ends
 Place = tuple[str, int]
 """A topic and one of its partitions."""
 
-_TIMEOUT_S = 60
+_TIMEOUT_S = 150
 _PASSING = (KafkaError.REPLICA_NOT_AVAILABLE, KafkaError.REQUEST_TIMED_OUT, KafkaError.UNKNOWN)
 """Errors of a leader that cannot look into the tier yet: it is new and has not read the tier's metadata, or it is busy.
 Kafka 3.9 has UNKNOWN_SERVER_ERROR for it if its metadata manager is not ready after a restart."""

@@ -26,7 +26,7 @@ __all__ = ["PRODUCED_TIMES", "Transactions", "Written", "produce_batches"]
 PRODUCED_TIMES = Times(1_700_000_000_000, 1_700_010_000_000)
 """The range of the producers' timestamps, which have no order."""
 
-_TIMEOUT_S = 60
+_TIMEOUT_S = 150
 _TRANSACTION_TIMEOUT_MS = 600_000
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)

@@ -191,7 +191,7 @@ class MeetingBucket(Bucket):
 
     def __init__(self, segments: Iterable[BuiltSegment], index_type: IndexType, count: int) -> None:
         super().__init__(segments)
-        self._meeting, self._met_at = threading.Barrier(count, timeout=20), index_type
+        self._meeting, self._met_at = threading.Barrier(count, timeout=60), index_type
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes | None:
         """One index."""

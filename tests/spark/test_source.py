@@ -355,7 +355,7 @@ def test_spark_finds_the_format_by_itself(tmp_path: Path) -> None:
         check=True,
         capture_output=True,
         encoding="utf-8",
-        timeout=120,
+        timeout=300,
     )
     assert "kafka_remote" in json.loads(found.stdout)
 

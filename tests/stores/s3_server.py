@@ -25,7 +25,7 @@ __all__ = ["BUCKET", "S3Server", "client_of", "s3_server"]
 
 BUCKET = "tier"
 _KEY, _SECRET = "root-key", "root-secret-4711"
-_ADMIN_TIMEOUT_S = 30
+_ADMIN_TIMEOUT_S = 150
 
 
 @dataclass(frozen=True, slots=True)
