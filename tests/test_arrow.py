@@ -7,7 +7,6 @@ import gc
 import logging
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import write_kafka_local
 from remote_fetch.testing.strategies import logs, segment_options
 from tests.cases import each_of
+from tests.eventually import eventually
 from tests.scan.bucket import COLUMNS, expected_rows, plain_log, rows_of
 from tests.searches import examples
 
@@ -40,10 +40,7 @@ def no_thread_is_left() -> Iterator[None]:
     yield
     if threading.active_count() > before:
         gc.collect()
-    deadline = time.monotonic() + 3
-    while threading.active_count() > before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert threading.active_count() <= before
+    assert eventually(lambda: threading.active_count() <= before)
 
 
 @pytest.fixture

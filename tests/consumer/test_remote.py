@@ -20,6 +20,7 @@ from remote_fetch.consumer.settings import ConsumerSettings
 from remote_fetch.errors import Cancelled, ConfigError
 from remote_fetch.observe import Event, Notice
 from remote_fetch.session.session import Session
+from tests.clock import Clock
 from tests.consumer.fakes import FakeLibrdkafka, live
 from tests.eventually import eventually
 
@@ -42,19 +43,23 @@ def remote(librdkafka: FakeLibrdkafka, tmp_path: Path) -> Iterator[Remote]:
     remote.close()
 
 
-def test_positions_are_stored_if_no_call_is_made(remote: Remote, librdkafka: FakeLibrdkafka) -> None:
+def test_positions_are_stored_if_no_call_is_made(
+    remote: Remote, librdkafka: FakeLibrdkafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(time.monotonic())
+    monkeypatch.setattr(remote.partitions, "_clock", clock)
     remote.assign([TopicPartition("t", 0, OFFSET_END)], is_incremental=False)
     librdkafka.positions[0] = 9
     remote._store_if_idle()
     assert librdkafka.stored == {}, "they were stored a moment ago"
-    time.sleep(0.11)
+    clock.now_s += 0.11
     with ThreadPoolExecutor(1) as other, remote.gate:
         other.submit(remote._store_if_idle).result()
         assert librdkafka.stored == {}, "a call is under way, and stores them itself"
     remote._store_if_idle()
     assert librdkafka.stored == {0: 9}
     remote.begin_close()
-    time.sleep(0.11)
+    clock.now_s += 0.11
     librdkafka.stored.clear()
     remote._store_if_idle()
     assert librdkafka.stored == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,7 @@ from remote_fetch.errors import RemoteFetchError, StorageDenied, StorageTimeout,
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from tests.cases import each_of
 from tests.clock import Clock
+from tests.eventually import eventually
 
 PARTITION = TopicIdPartition(Uuid(b"\x01" * 16), "orders", 0)
 THREADS = 8
@@ -42,6 +44,22 @@ class Source:
         return {"name": f"https://store.example/name?{self.query}&n={len(self.asked)}"}
 
 
+class Askers:
+    """Replaces the lock of a cache. Tells how many times it was taken, which is once before a question or a wait."""
+
+    def __init__(self, cache: UrlCache) -> None:
+        self._lock, self._count = cache._lock, itertools.count(1)
+        self.taken = 0
+        cache._lock = self  # type: ignore[assignment]
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self.taken = next(self._count)
+        self._lock.release()
+
+
 def in_threads(call: Callable[[], object]) -> list[object]:
     """The outcome of a call in each of several threads: what it returns or raises."""
     found: list[object] = []
@@ -56,7 +74,7 @@ def in_threads(call: Callable[[], object]) -> list[object]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert len(found) == THREADS
     return found
 
@@ -111,7 +129,7 @@ def test_an_answer_is_kept_until_shortly_before_it_expires() -> None:
 
 def test_a_refused_answer_is_asked_for_once() -> None:
     source = Source()
-    cache = UrlCache(source, 5)
+    cache = UrlCache(source, 60)
     first = cache.locate(segment())
     second = cache.locate(segment(), refused=first)
     assert second is not first
@@ -143,7 +161,7 @@ def test_long_answers_are_few() -> None:
 def test_threads_share_a_question() -> None:
     entered = threading.Event()
     source = Source(before=lambda: entered.wait(0.3))
-    cache = UrlCache(source, 5)
+    cache = UrlCache(source, 60)
     found = in_threads(lambda: cache.locate(segment()))
     assert len(source.asked) == 1
     assert len({id(one) for one in found}) == 1
@@ -153,11 +171,12 @@ def test_threads_share_a_failure_and_ask_again_later() -> None:
     first_error = StorageDenied("the service refuses")
 
     def fail() -> None:
-        threading.Event().wait(0.3)
+        assert eventually(lambda: askers.taken >= THREADS)
         raise first_error
 
     source = Source(before=fail)
-    cache = UrlCache(source, 5)
+    cache = UrlCache(source, 60)
+    askers = Askers(cache)
     found = in_threads(lambda: cache.locate(segment()))
     assert len(source.asked) == 1
     assert {type(one) for one in found} == {StorageDenied}
@@ -177,7 +196,7 @@ def test_no_thread_waits_for_another_one_for_ever() -> None:
     with pytest.raises(StorageTimeout, match="did not say in time"):
         cache.locate(segment())
     release.set()
-    thread.join(30)
+    thread.join(60)
     assert cache.locate(segment()).urls
 
 
@@ -190,7 +209,8 @@ def test_a_mistake_is_no_answer_for_other_threads() -> None:
         raise ZeroDivisionError
 
     source = Source(before=fail)
-    cache = UrlCache(source, 5)
+    cache = UrlCache(source, 60)
+    askers = Askers(cache)
     raised: list[BaseException] = []
 
     def ask() -> None:
@@ -203,10 +223,10 @@ def test_a_mistake_is_no_answer_for_other_threads() -> None:
     threads[0].start()
     assert source.entered.wait(30)
     threads[1].start()
-    threading.Event().wait(0.1)
+    assert eventually(lambda: askers.taken >= 2)
     release.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert {type(error) for error in raised} == {ZeroDivisionError, StorageUnavailable}
 
 

@@ -235,7 +235,7 @@ def test_an_object_that_is_gone_is_an_error() -> None:
 class MeetingBucket(Bucket):
     """A bucket that answers only where two ask at the same time."""
 
-    _two = threading.Barrier(2, timeout=10)
+    _two = threading.Barrier(2, timeout=60)
 
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1

@@ -463,7 +463,7 @@ class TestScan:
                 session, "topic", start="earliest", end="latest", partitions=None, isolation=UNCOMMITTED, log_start=0
             )
             next(Scan(session, plans, COLUMNS).batches())
-        assert eventually(lambda: threading.active_count() <= before)  # one of another test may have ended since
+        assert eventually(lambda: threading.active_count() <= before)  # a thread of another test may have ended since
 
     def test_a_scan_given_up_cancels_the_range_that_it_has_not_waited_for(
         self, monkeypatch: pytest.MonkeyPatch

@@ -99,7 +99,7 @@ def test_many_writers_and_readers_of_one_file_never_see_a_torn_one(tmp_path: Pat
     finally:
         stop.set()
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
     assert seen <= set(contents)
     assert len(seen) > 1
 
@@ -124,7 +124,7 @@ class Broken:
     def read(self, names: Collection[str]) -> Mapping[str, bytes]:
         if self.error is not None:
             raise self.error
-        self.release.wait(30)
+        self.release.wait(60)
         return {}
 
     def write(self, files: Mapping[str, bytes]) -> None:
@@ -164,7 +164,7 @@ def test_a_write_that_has_not_begun_in_time_is_not_made_later(monkeypatch: pytes
     class Slow(Broken):
         def write(self, files: Mapping[str, bytes]) -> None:
             written.append(next(iter(files)))
-            self.release.wait(30)
+            self.release.wait(60)
 
     written: list[str] = []
     slow = Slow()
@@ -172,13 +172,13 @@ def test_a_write_that_has_not_begun_in_time_is_not_made_later(monkeypatch: pytes
     writers = [threading.Thread(target=store.write, args=({name: b""},)) for name in ("first", "second")]
     for writer in writers:  # the store has two threads
         writer.start()
-    assert eventually(lambda: len(written) == 2, timeout_s=20)
+    assert eventually(lambda: len(written) == 2, timeout_s=60)
     monkeypatch.setattr(file_stores, "_WRITES_LONGER", 0.001)
     with pytest.raises(StoreFailed, match="no answer"):
         store.write({"third": b""})
     slow.release.set()
     for writer in writers:
-        writer.join(20)
+        writer.join(60)
     assert store.read(NAMES) == {}  # its place in the queue is behind the third write
     store.close()
     assert sorted(written) == ["first", "second"]

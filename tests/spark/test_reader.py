@@ -154,7 +154,7 @@ def test_the_parts_of_a_task_are_made_ready_at_the_same_time(tmp_path: Path, mon
     where = tier(tmp_path, [segment for log in logs_ for segment in log.segments()])
     plan = planned({**where, "startingOffsets": json.dumps({"topic": {"0": 3, "1": 5}})})
     assert [len(task.parts) for task in plan.tasks] == [2]
-    two, fetch_index = threading.Barrier(2, timeout=10), LocalFetcher.fetch_index
+    two, fetch_index = threading.Barrier(2, timeout=60), LocalFetcher.fetch_index
 
     def meet(*asked: Any) -> Any:
         two.wait()
