@@ -309,7 +309,7 @@ def test_a_target_that_is_a_whole_url(target: str, status: bytes) -> None:
 
 def test_a_client_that_has_sent_all(caplog: pytest.LogCaptureFixture) -> None:
     """Its answer comes, and then the end. Without a request the end comes at once."""
-    with serving() as address:
+    with serving(keep_alive_s=60) as address:  # longer than `received_of` waits
         for sent in (request(), request("/healthz") + request(), b""):
             with socket.create_connection(address) as connection:
                 connection.sendall(sent)
