@@ -96,10 +96,11 @@ def states(outcome: Outcome) -> dict[str, str]:
 
 def refused(run: Run, how: str, *more: str, name: str = "Refusing") -> Outcome:
     fetcher = f"remote.storage.fetcher.class=tests.cli.test_config_check:{name}"
-    return run("config", "check", "-X", fetcher, "-X", f"remote.storage.options.how={how}", "-X", RETRY, *more)
+    return run("config", "check", "-X", fetcher, "-X", f"remote.storage.options.how={how}", *ONCE, *more)
 
 
-RETRY = "fetch.remote.read.timeout.ms=50"
+ONCE = ("-X", "fetch.remote.read.timeout.ms=20000", "-X", "fetch.remote.retry.backoff.ms=60000")
+"""Another attempt would begin after the deadline."""
 ALL = ("fetcher", "list", "locator", "segment", "index")
 
 
@@ -203,6 +204,7 @@ def test_a_broker_that_does_not_answer(run: Run, bucket: str, monkeypatch: pytes
     for module in (brokers, metadata_source):
         monkeypatch.setattr(module, "CLUSTER_TIMEOUT_MS", 200)
     monkeypatch.setattr(contact, "_SILENT_S", 0.1)
+    monkeypatch.setattr(contact, "_ANSWER_S", 0.1)
     first_contact = ("-X", "socket.connection.setup.timeout.ms=1500")
     outcome = run("config", "check", "--url", bucket, "-b", "127.0.0.1:1", *first_contact)
     assert outcome.code == 1

@@ -197,11 +197,18 @@ def test_an_address_that_a_broker_has_told_is_named(
 
 
 def test_a_long_wait_is_told_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(contact, "_SILENT_S", 0.02)
-    ask = answering(monkeypatch, KafkaError._TIMED_OUT, (KafkaError._TRANSPORT, "b:1/bootstrap: Connection refused"))
+    """The wait ends with a refusal, after some answers that are none."""
+    errors = iter([*[KafkaError._TRANSPORT] * 5, KafkaError._AUTHENTICATION])
+
+    class Late(Answering):
+        def poll(self, timeout: float) -> None:
+            self.properties["error_cb"](KafkaError(next(errors), "b:1/bootstrap: Connection refused"))
+
+    monkeypatch.setattr(contact, "_SILENT_S", 0.0)
+    monkeypatch.setattr(contact, "AdminClient", lambda given: Late(given, KafkaError._TIMED_OUT, None))
     with pytest.raises(BrokerUnavailable):
-        ask(**{"bootstrap.servers": "b:1", "socket.connection.setup.timeout.ms": 100})
-    told = "waiting 0.1 s at most for a broker at b:1: b:1/bootstrap: Connection refused"
+        first_contact({"bootstrap.servers": "b:1", "socket.connection.setup.timeout.ms": 60_000}, lambda: False)
+    told = "waiting 60 s at most for a broker at b:1: b:1/bootstrap: Connection refused"
     assert caplog.record_tuples == [("remote_fetch.contact", logging.WARNING, told)]
 
 
