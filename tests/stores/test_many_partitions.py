@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import remote_fetch
+from remote_fetch.observe import Counters
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import write_kafka_local
@@ -51,7 +52,8 @@ def test_two_hundred_partitions(server: S3Server) -> None:
     with proxy_of(server.server.port) as proxy:
         config = server.configs(endpoint_url=proxy.endpoint)
         before, most_threads = threading.active_count(), 0
-        reader = remote_fetch.read_arrow("topic", config=config)
+        counters = Counters()
+        reader = remote_fetch.read_arrow("topic", config=config, observer=counters)
         counts: Counter[Any] = Counter()
         for batch in reader:
             counts.update(batch.column("partition").to_pylist())
@@ -59,9 +61,13 @@ def test_two_hundred_partitions(server: S3Server) -> None:
         proxy_threads = 2 * proxy.most_connections + 1
         by_kind = Counter(line.split()[1].partition("?")[0].rpartition(".")[2] for line in proxy.asked)
     assert counts == dict.fromkeys(range(PARTITIONS), RECORDS)
-    # Without a broker the last segment of each partition is opened to find its end, and then read.
-    assert by_kind["log"] == 2 * PARTITIONS
-    assert {kind: by_kind[kind] for kind in INDEXES} == dict.fromkeys(INDEXES, PARTITIONS)
-    assert by_kind.total() == (2 + len(INDEXES)) * PARTITIONS + PARTITIONS + 2  # and a listing for each folder
+    # Without a broker the last segment of each partition is opened to find its end, and then read. On a busy machine
+    # what is late is asked for again.
+    expected = Counter({"log": 2 * PARTITIONS, **dict.fromkeys(INDEXES, PARTITIONS)})
+    found = Counter({kind: by_kind[kind] for kind in expected})
+    assert found >= expected
+    assert found.total() <= expected.total() + sum(counters.report().retries.values())
+    listings, folders = by_kind.total() - found.total(), PARTITIONS + 2
+    assert folders <= listings < 1.5 * folders, "a folder is listed once"
     assert proxy.most_connections <= MAX_THREADS
     assert most_threads - before - proxy_threads <= 2 * MAX_THREADS
