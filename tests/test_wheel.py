@@ -42,7 +42,7 @@ def build(kind: str, source: Path, place: Path) -> Path:
     call = f"import sys; from setuptools import build_meta; build_meta.build_{kind}(sys.argv[1])"
     done = subprocess.run(
         (sys.executable, "-c", call, str(place / "dist")),
-        cwd=source, env=environment, capture_output=True, text=True, timeout=500, check=False,
+        cwd=source, env=environment, capture_output=True, text=True, timeout=850, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     (built,) = (place / "dist").iterdir()

@@ -46,7 +46,7 @@ def run(name: str) -> Used:
     """One run in a process of its own."""
     command = [sys.executable, "-m", "tests.scan.resource_runs", name]
     given = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(128 << 10), "ARROW_DEFAULT_MEMORY_POOL": "system"}
-    done = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, timeout=850, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     return Used(**told)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def kill(directory: Path, format_: str, seed: int, points: int) -> list[str]:
     """Kill exports at so many points of a first and of a later run, and look at each table. Returns the points."""
     command = [sys.executable, "-m", "tests.tables.killed_exports", str(directory), format_, str(seed), str(points)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=850, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout)
     expected = Topic(Path(told["topic"])).rows()
@@ -53,7 +53,7 @@ def test_processes_at_once(tmp_path: Path, format_: str) -> None:
             for more in ([], [], ["-p", "1"])
         ]
         for process in running:
-            with killed_after(120, process):
+            with killed_after(300, process):
                 _, said = process.communicate()
             assert (process.returncode, said) == (0, "")
         assert same(held(where), topic.rows())

@@ -22,7 +22,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     """The bytes that are read ahead, that wait for row groups and that the writer has, and 24 MiB."""
     given = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(128 << 10), "ARROW_DEFAULT_MEMORY_POOL": "system"}
     command = [sys.executable, "-m", "tests.tables.write_task_run", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, timeout=850, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["rows"] == 1600 * RECORDS
