@@ -104,7 +104,7 @@ def test_a_leader_epoch_that_the_log_has_no_more(rig_43: Rig, new_topic: NewTopi
 
 def first_of(consumer: Consumer) -> int:
     """The offset of the next record, or the code of the error of a log that has no such offset."""
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + 150
     while time.monotonic() < deadline_s:
         message = consumer.poll(0.1)
         error = None if message is None else message.error()

@@ -46,6 +46,8 @@ PASSING = (ErrorKind.THROTTLED, ErrorKind.UNAVAILABLE)
 """Errors that are retried until the deadline. A range that waits for a thread in that time becomes late too."""
 EPOCH_BYTE, MAGIC_BYTE, RECORDS_BYTE = 12, 16, 70
 TAIL = 12
+_MOST_RETURNS = 5
+"""How often a consumer begins again until the store has a record in time. On a machine that is not busy it is once."""
 
 Fault = Callable[[Spot], Meddle]
 
@@ -235,9 +237,12 @@ def test_the_stream_is_the_brokers_and_the_store_is_come_back_to(
                 assert first >= end.earliest_local
                 return
             assert first < end.earliest_local or place is Place.HAND_OVER
-            if all(delivered.through_broker[delivered.through_broker.index(True) :]):
+            rest = delivered.through_broker[delivered.through_broker.index(True) :]
+            for _ in range(_MOST_RETURNS if all(rest) else 0):
                 # Too few records were left to return to the store, so the consumer begins again.
                 delivered.seek(topic, 0)
                 delivered.to_the_end(end.latest)
                 assert delivered.records == found.records[isolation]
-                assert not all(delivered.through_broker)
+                if not all(rest := delivered.through_broker):
+                    break
+            assert not all(rest)

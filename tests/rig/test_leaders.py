@@ -312,7 +312,7 @@ def test_a_consumer_goes_on_where_an_unclean_leader_has_parted(three: Rig) -> No
     found: dict[str, list[tuple[int, bytes | None]]] = {tiered: [], local: []}
 
     def read_up_to(topic: str, offset: int) -> None:
-        until_s = time.monotonic() + 60
+        until_s = time.monotonic() + 150
         while not found[topic] or found[topic][-1][0] < offset:
             assert time.monotonic() < until_s, (topic, offset, found[topic][-1:])
             message = consumer.poll(0.1)

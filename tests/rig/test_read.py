@@ -261,7 +261,7 @@ def test_a_store_that_fails_for_good_leaves_it_to_the_broker(
 
     expected = topics.broker_records(rig_43, faulty_topic, 0, isolation)
     found, report = read_with_faults(
-        rig_43, faulty_topic, isolation, schedule, fetch_remote_read_timeout_ms=300, fetch_remote_retry_backoff_ms=10
+        rig_43, faulty_topic, isolation, schedule, fetch_remote_read_timeout_ms=1000, fetch_remote_retry_backoff_ms=10
     )
     assert_is_the_brokers(rig_43, faulty_topic, isolation, found, expected)
     assert report.fallbacks
@@ -280,7 +280,7 @@ def test_random_faults_change_nothing(rig_43: Rig, faulty_topic: str, seed: int)
         isolation,
         # No reader can notice a changed byte in an index without a checksum.
         lambda call: faults(call) if call.index_type is None else None,
-        fetch_remote_read_timeout_ms=300,
+        fetch_remote_read_timeout_ms=1000,
         fetch_remote_retry_backoff_ms=10,
     )
     expected = topics.broker_records(rig_43, faulty_topic, 0, isolation)

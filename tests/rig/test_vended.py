@@ -222,7 +222,7 @@ def asked(scene: Scene, user: str, path: str) -> tuple[int, bytes]:
     client = scene.vended.rig.secured_client(user)
     headers = urllib3.make_headers(basic_auth=f"{user}:{client['sasl.password']}")
     with urllib3.PoolManager(ca_certs=str(scene.vended.certificates.authority)) as pool:
-        answer = pool.request("GET", scene.vended.url + path, headers=headers, timeout=30)
+        answer = pool.request("GET", scene.vended.url + path, headers=headers, timeout=150)
         return answer.status, answer.data
 
 
@@ -289,7 +289,7 @@ def test_a_service_that_is_restarted_in_the_middle(scene: Scene) -> None:
 
     with halted(MIDDLE, kill) as store, ThreadPoolExecutor(1) as reading:
         read = reading.submit(from_store, scene.config() | store, TOPIC, "read_uncommitted")
-        assert is_killed.wait(30)
+        assert is_killed.wait(150)
         service.start()  # in this thread: a process dies with the thread that started it
         found, report = read.result(60)
     assert found == scene.expected["read_uncommitted"]
@@ -312,7 +312,7 @@ def test_a_service_that_is_absent_at_first(scene: Scene, monkeypatch: pytest.Mon
     monkeypatch.setattr(service_locator, "_REST_S", 0.2)
     expected = scene.expected["read_committed"]
     scene.vended.service.kill()
-    config = scene.config(fetch_remote_read_timeout_ms=500)
+    config = scene.config(fetch_remote_read_timeout_ms=2000)
     found, report = from_store(config, TOPIC, "read_committed")
     assert found == expected
     assert (report.remote_gets, set(report.fallbacks)) == (0, {"unlocatable"})

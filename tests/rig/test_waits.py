@@ -23,7 +23,7 @@ from tests.rig.test_read import config_of
 PARTITIONS = 64
 IMPATIENT = {"fetch.remote.connect.timeout.ms": 300, "fetch.remote.read.timeout.ms": 300}
 """After this time the partitions are handed over. The hand-over of each partition once waited for a second."""
-_LONGEST_S = 12.0
+_LONGEST_S = 30.0
 _ALL_S = 30.0
 
 
