@@ -20,7 +20,7 @@ from tests.scan.bucket import plain_log
 from tests.stores.range_server import RangeServer
 
 (SEGMENT,) = plain_log(segments=1).segments()
-TIMEOUTS = {"fetch.remote.connect.timeout.ms": "1000", "fetch.remote.read.timeout.ms": "5000"}
+TIMEOUTS = {"fetch.remote.connect.timeout.ms": "30000", "fetch.remote.read.timeout.ms": "30000"}
 NAME = next(name for name, _ in kafka_local_files(SEGMENT) if name.endswith(".log"))
 
 

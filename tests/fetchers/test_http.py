@@ -35,6 +35,8 @@ OPTIONS = "remote.storage.options."
 SEGMENT = contract_segments()[1]
 METADATA = SEGMENT.metadata
 SECRET = "s3cret-signature"
+PATIENCE = {"fetch.remote.connect.timeout.ms": "30000", "fetch.remote.read.timeout.ms": "30000"}
+"""On a busy machine the defaults, one second and five, may pass before an answer comes."""
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def opened(server: RangeServer, *, query: str = "", url: str | None = None, **co
     fetcher = HttpFetcher()
     given = {name.replace("_", "."): value for name, value in configs.items() if name.startswith("fetch_")}
     options = {OPTIONS + name: value for name, value in configs.items() if not name.startswith("fetch_")}
-    fetcher.configure({URL: url or f"{server.url}/a%20b{query}", **given, **options})
+    fetcher.configure({URL: url or f"{server.url}/a%20b{query}", **PATIENCE, **given, **options})
     return fetcher
 
 

@@ -58,5 +58,7 @@ def opened(source: Any, *, url: str = "http://127.0.0.1:1", **configs: str) -> V
     """A fetcher with this source, configured for a service at `url`; `__` in names of keys stands for a dot."""
     fetcher = VendedFetcher()
     fetcher.take_locations(source)
-    fetcher.configure({"remote.locator.url": url, **{name.replace("__", "."): text for name, text in configs.items()}})
+    given = {name.replace("__", "."): text for name, text in configs.items()}
+    patience = {"fetch.remote.connect.timeout.ms": "30000", "fetch.remote.read.timeout.ms": "30000"}
+    fetcher.configure({"remote.locator.url": url, **patience, **given})
     return fetcher
