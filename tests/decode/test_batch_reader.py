@@ -21,6 +21,7 @@ from remote_fetch.formats.batches import HEADER_BYTES, BatchHeader, read_header
 from remote_fetch.testing.records import Record, encode_batch
 from tests.cases import each_of
 from tests.decoded import ArrowReader
+from tests.searches import examples
 from tools.fuzz_memory import peak_bytes, reset_peak
 
 EVERYTHING = 2**63 - 1
@@ -261,7 +262,7 @@ def test_a_drained_reader_keeps_no_buffers(engine: ModuleType, target_bytes: int
     assert peak_bytes() - before < 16 * MIB  # one of them takes 0.75 MiB
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(examples(60), suppress_health_check=list(HealthCheck))
 @given(
     counts=st.lists(st.integers(0, 40), max_size=12),
     target_bytes=st.integers(1, 4000),

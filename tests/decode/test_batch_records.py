@@ -18,6 +18,7 @@ from remote_fetch.formats.batches import BatchHeader
 from remote_fetch.testing.records import Record, encode_records, encode_varint
 from tests.cases import each_of
 from tests.decoded import ArrowReader
+from tests.searches import examples
 
 Row = tuple[Any, ...]
 EVERYTHING = 2**63 - 1
@@ -182,13 +183,13 @@ def batches(draw: st.DrawFn) -> tuple[BatchHeader, bytes, int, int]:
     return head, encode_records(records), start, start + draw(st.integers(0, 60))
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=120)
+@settings(examples(120), suppress_health_check=list(HealthCheck))
 @given(batch=batches())
 def test_rows_are_those_of_the_reference(engine: ModuleType, batch: tuple[BatchHeader, bytes, int, int]) -> None:
     assert decode(engine, *batch) == reference(*batch)
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=40)
+@settings(examples(40), suppress_health_check=list(HealthCheck))
 @given(given_batches=st.lists(batches(), max_size=6))
 def test_batches_pile_up(engine: ModuleType, given_batches: list[tuple[BatchHeader, bytes, int, int]]) -> None:
     builder = ArrowReader("topic", 0, COLUMNS, engine=engine, target_bytes=20_000, max_rows=40)
@@ -199,7 +200,7 @@ def test_batches_pile_up(engine: ModuleType, given_batches: list[tuple[BatchHead
     assert rows_of([*got, *builder.drain()]) == wanted
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=150)
+@settings(examples(150), suppress_health_check=list(HealthCheck))
 @given(
     batch=batches(),
     edits=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=3),

@@ -13,6 +13,7 @@ from remote_fetch.formats.batches import BatchHeader
 from remote_fetch.testing.records import encode_varint
 from tests.cases import each_of
 from tests.decoded import ArrowReader
+from tests.searches import examples
 
 # What Java 17's `new String(bytes, UTF_8)` gives, U+FFFD written as ?. Surrogates are where Python and Rust differ.
 JAVA_STRINGS = [
@@ -60,7 +61,7 @@ def test_header_keys_are_repaired_as_java_does(engine: ModuleType, raw: bytes, t
 PIECES = [b"a", b"\x80", b"\xbf", b"\xc3", b"\xe2\x82", b"\xac", b"\xed", b"\xa0", b"\xf0\x9f", "ü€😀".encode()]
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=200)
+@settings(examples(200), suppress_health_check=list(HealthCheck))
 @example(rows=[[b"\xc3", b"\xbc"], [b"\xe2\x82"], [b"\xac"]])  # text when put together, and no key of it is text
 @given(st.lists(st.lists(st.lists(st.sampled_from(PIECES), max_size=4).map(b"".join), max_size=4), max_size=4))
 def test_each_key_is_repaired_alone(engine: ModuleType, rows: list[list[bytes]]) -> None:
