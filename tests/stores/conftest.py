@@ -22,7 +22,7 @@ from tests.stores.azure_server import AzureServer, azure_server
 from tests.stores.gcs_server import GcsServer, gcs_server
 from tests.stores.moto_server import MotoServer, any_s3_server
 from tests.stores.s3_server import S3Server
-from tests.stores.servers import StoreServer, put_tree
+from tests.stores.servers import PATIENCE, StoreServer, put_tree
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "local-4.1" / "remote"
 TOPIC = "tx-roll"
@@ -85,7 +85,7 @@ def opened() -> Iterator[Callable[[dict[str, str]], Any]]:
     fetchers: list[Any] = []
 
     def open_one(configs: dict[str, str]) -> Any:
-        fetchers.append(load_fetcher(Config.parse(configs)))
+        fetchers.append(load_fetcher(Config.parse({**PATIENCE, **configs})))
         return fetchers[-1]
 
     yield open_one

@@ -22,10 +22,12 @@ from typing import Protocol
 
 from tests.rig.ports import free_port
 
-__all__ = ["Server", "StoreServer", "configs_of", "free_port", "put_tree", "serving"]
+__all__ = ["PATIENCE", "Server", "StoreServer", "configs_of", "free_port", "put_tree", "serving"]
 
-_START_TIMEOUT_S = 60
+_START_TIMEOUT_S = 240
 _STOP_TIMEOUT_S = 20
+PATIENCE = {"fetch.remote.connect.timeout.ms": "30000", "fetch.remote.read.timeout.ms": "30000"}
+"""A busy machine leaves a process alone for longer than the defaults: a second to connect, and five for a range."""
 _LOG_TAIL_CHARS = 4000
 _DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 """Linux's way to end a process whose parent was killed and could not stop it."""
@@ -120,12 +122,9 @@ class StoreServer(Protocol):
 
 
 def configs_of(url: str, options: Mapping[str, str]) -> dict[str, str]:
-    """The configuration of a reader of `url` whose filesystem is made with these options.
-
-    It waits long for a connection: a busy machine leaves a process alone for longer than the default of one second.
-    """
+    """The configuration of a patient reader of `url` whose filesystem is made with these options."""
     named = {f"remote.storage.options.{name}": value for name, value in options.items()}
-    return {"remote.storage.url": url, "fetch.remote.connect.timeout.ms": "30000", **named}
+    return {"remote.storage.url": url, **PATIENCE, **named}
 
 
 @contextlib.contextmanager

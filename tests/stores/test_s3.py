@@ -41,6 +41,7 @@ from tests.stores.conftest import TOPIC, tree_of_one_topic
 from tests.stores.range_server import Fault, FaultKind, RangeServer
 from tests.stores.refusing_server import refusing
 from tests.stores.s3_server import BUCKET, S3Server, s3_server
+from tests.stores.servers import PATIENCE
 
 OPTIONS = "remote.storage.options."
 READER, SECRET = "reader", "reader-secret-1"
@@ -166,6 +167,7 @@ def profile(server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             "remote.storage.url": f"s3://{BUCKET}",
             f"{OPTIONS}profile": "tier",
             f"{OPTIONS}endpoint_url": server.endpoint,
+            **PATIENCE,
         }
 
     return write

@@ -20,7 +20,7 @@ from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentSizer
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from tests.stores.s3_server import BUCKET, S3Server
-from tests.stores.servers import StoreServer
+from tests.stores.servers import PATIENCE, StoreServer
 
 
 def signed(server: S3Server, segment: RemoteLogSegmentMetadata, seconds: int) -> RemoteLogSegmentMetadata:
@@ -44,7 +44,7 @@ def s3(s3: StoreServer) -> S3Server:
 @pytest.fixture
 def by_url(s3: S3Server) -> RemoteStorageFetcher:
     """A fetcher without credentials: the URLs have them."""
-    config = {"remote.storage.url": f"{s3.endpoint}/{BUCKET}", "remote.storage.layout": "url"}
+    config = {"remote.storage.url": f"{s3.endpoint}/{BUCKET}", "remote.storage.layout": "url", **PATIENCE}
     return load_fetcher(Config.parse(config))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from fetchers.vended import VendedFetcher
 from remote_fetch.fetch.spi import ObjectSigner
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
+from tests.stores.servers import PATIENCE
 
 __all__ = ["KINDS", "SIGNERS", "SignedBy", "SignedReader"]
 
@@ -54,4 +55,5 @@ class SignedReader(VendedFetcher):
         return {
             "remote.storage.fetcher.class": "tests.stores.vended_reader:SignedReader",
             "remote.locator.url": url,
+            **PATIENCE,
         }
