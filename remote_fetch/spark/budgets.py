@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from remote_fetch.spark.classic import context_of
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -23,11 +25,11 @@ _CONNECT_SETTING = "spark.default.parallelism"
 
 def tasks_at_once(spark: SparkSession) -> int | None:
     """How many tasks the session's executors run at the same time, as far as Spark tells. None: it does not."""
-    try:
-        return spark.sparkContext.defaultParallelism
-    except Exception:  # Spark Connect has no context; PySpark's type for this differs between versions
-        given = str(spark.conf.get(_CONNECT_SETTING, ""))
-        return int(given) if given.isdecimal() and int(given) else None
+    context = context_of(spark)
+    if context is not None:
+        return context.defaultParallelism
+    given = str(spark.conf.get(_CONNECT_SETTING, ""))
+    return int(given) if given.isdecimal() and int(given) else None
 
 
 def split_among(config: Mapping[str, str], tasks: Callable[[], int | None]) -> Mapping[str, str]:

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from remote_fetch.spark.classic import context_of
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -23,9 +25,8 @@ _PROPERTY = "spark.job.description"
 @contextmanager
 def described(spark: SparkSession, text: str) -> Iterator[None]:
     """Describe the jobs that this thread starts inside the block."""
-    try:
-        context: Any = spark.sparkContext
-    except Exception:  # PySpark's type for this differs between versions
+    context: Any = context_of(spark)
+    if context is None:
         yield
         return
     before: str | None = context.getLocalProperty(_PROPERTY)

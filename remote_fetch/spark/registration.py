@@ -21,6 +21,7 @@ from pyspark.errors import AnalysisException
 from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Report
 from remote_fetch.spark.budgets import tasks_at_once
+from remote_fetch.spark.classic import context_of
 from remote_fetch.spark.settings import settings_advice, worker_advice
 from remote_fetch.spark.source import KafkaRemoteDataSource
 
@@ -105,11 +106,8 @@ def _register(spark: SparkSession, source: type[KafkaRemoteDataSource]) -> None:
 
 def _workers_python(spark: SparkSession) -> str | None:
     """The Python of the session's workers (PYSPARK_PYTHON), as this machine finds it; None over Spark Connect."""
-    try:
-        name: str = spark.sparkContext.pythonExec
-    except Exception:  # PySpark's type for this differs between versions
-        return None
-    return shutil.which(name)
+    context = context_of(spark)
+    return None if context is None else shutil.which(context.pythonExec)
 
 
 def _can_import(python: str) -> bool:
@@ -123,8 +121,5 @@ def _can_import(python: str) -> bool:
 
 def _accumulator(spark: SparkSession) -> Accumulator[Report] | None:
     """The accumulator of the tasks' reports; None over Spark Connect, which has no accumulators."""
-    try:
-        context = spark.sparkContext
-    except Exception:  # PySpark's type for this differs between versions
-        return None
-    return context.accumulator(Report(), _Sum())
+    context = context_of(spark)
+    return None if context is None else context.accumulator(Report(), _Sum())

@@ -25,7 +25,6 @@ from remote_fetch import read_arrow
 from remote_fetch.errors import ConfigError, OffsetOutOfRange
 from remote_fetch.spark import backfill, backfill_job
 from remote_fetch.spark.backfill_job import _waves
-from remote_fetch.spark.job_description import described
 from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.planning import plan_backfill, plan_batch, subscribed
 from remote_fetch.tables.commit import MANIFEST, LocalCommit
@@ -263,19 +262,6 @@ def test_the_ui_shows_what_a_job_does(spark: SparkSession, tmp_path: Path, monke
         assert context.getLocalProperty("spark.job.description") == "mine"
     finally:
         context.setLocalProperty("spark.job.description", None)
-
-
-def test_a_session_without_a_context_has_no_description() -> None:
-    """As over Spark Connect, where the attribute raises."""
-
-    class Connected:
-        @property
-        def sparkContext(self) -> Any:
-            raise RuntimeError("not over Spark Connect")
-
-    session: Any = Connected()
-    with described(session, "a text"):
-        pass
 
 
 def test_attempts_that_run_at_once_leave_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
