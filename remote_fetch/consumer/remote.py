@@ -3,6 +3,7 @@
 Rules of the file:
 
 - It is opened after the parent's constructor, and closed after the parent's `close`.
+- "The application's thread" in the modules below is the one that holds the gate. It may be the thread of `IdleStore`.
 - It holds methods of the consumer, and is garbage-collected together with it.
 - Closing takes a bounded time.
 """
