@@ -206,10 +206,7 @@ def _aborted_in(
     # From this offset on, a segment without `txn_index_empty` must have an index.
     told = opened.tells_txn_index_from
     wanted = (segment for segment in segments if not segment.txn_index_empty)
-    for segment, first in storage.reader.read_indexes(wanted, IndexType.TRANSACTION):
-        # Brokers hardly ever copy an empty index. The answer may have lost its bytes on the way.
-        is_empty = first is not None and not first.nbytes
-        data = storage.reader.read_index(segment, IndexType.TRANSACTION) if is_empty else first
+    for segment, data in _indexes_of(storage, wanted):
         parse = partial(parse_transaction_index, start_offset=segment.start_offset)
         entries = parsed(storage, segment, IndexType.TRANSACTION, parse, data)
         if not entries:  # a broker that tells of an index copies none without entries
@@ -222,6 +219,22 @@ def _aborted_in(
         else:
             doubtful[segment.segment_id] = segment, entries
     return [*found, *_of_the_log(storage, opened.lineage, doubtful)]
+
+
+def _indexes_of(
+    storage: Storage, segments: Iterable[RemoteLogSegmentMetadata]
+) -> Iterator[tuple[RemoteLogSegmentMetadata, memoryview | None]]:
+    """The transaction index of each segment, in any order. The empty ones are fetched a second time, after the others.
+
+    Brokers hardly ever copy an empty index. The answer may have lost its bytes on the way.
+    """
+    empty: list[RemoteLogSegmentMetadata] = []
+    for segment, data in storage.reader.read_indexes(segments, IndexType.TRANSACTION):
+        if data is None or data.nbytes:
+            yield segment, data
+        else:
+            empty.append(segment)
+    yield from storage.reader.read_indexes(empty, IndexType.TRANSACTION)
 
 
 def _of_the_log(

@@ -6,6 +6,7 @@ The rest of the module is tested with whole reads, in tests/scan and in test_pla
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from dataclasses import replace
 from struct import pack
 
@@ -136,6 +137,31 @@ def test_an_index_that_loses_its_bytes_on_the_way_is_asked_for_again() -> None:
     assert bucket.asked == 2
     bucket.write_index(0, IndexType.TRANSACTION, b"")
     assert read(bucket, end=3, isolation=COMMITTED).offsets == [0, 1, 2]  # as a broker gives them
+
+
+def test_empty_indexes_are_asked_for_again_at_once() -> None:
+    """Some storage plug-ins may write an empty index for each segment. One question after another took too long."""
+    segments = plain_log(segments=3).segments()
+
+    class Meeting(Bucket):
+        def __init__(self) -> None:
+            super().__init__(segments)
+            self.asked: Counter[RemoteLogSegmentMetadata] = Counter()
+            self.meeting = threading.Barrier(3, timeout=60)
+
+        def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes | None:
+            if index_type is not IndexType.TRANSACTION:
+                return super().fetch_index(metadata, index_type)
+            self.asked[metadata] += 1
+            if self.asked[metadata] == 2:
+                self.meeting.wait()
+            return b""
+
+    bucket = Meeting()
+    for number in range(3):
+        bucket.write_index(number, IndexType.TRANSACTION, b"")
+    assert len(read(bucket, isolation=COMMITTED).fine()) == 60
+    assert set(bucket.asked.values()) == {2}
 
 
 def test_a_snapshot_of_a_later_segment() -> None:
