@@ -172,7 +172,9 @@ class HttpStore:
         *,
         has_codes: bool = False,
     ) -> None:
-        self._base = urlsplit(url)
+        parts = urlsplit(url)
+        # A proxy is given the whole URL, and may log it. The user and the password are in a header.
+        self._base = parts._replace(netloc=parts.netloc.rpartition("@")[2])
         self._connections = connections
         self._headers = dict(headers)
         self._timeouts = timeouts

@@ -218,12 +218,13 @@ def test_user_and_password_of_a_url_are_sent(server: RangeServer) -> None:
     for user, header in (("me:s3cret", "bWU6czNjcmV0"), ("m%40e:%C3%BC%2F", "bUBlOsO8Lw=="), ("token", "dG9rZW46")):
         for url, options in (
             (f"http://{user}@{host}/a%20b", {}),
-            ("http://store.example/a%20b", {"proxy": f"http://{user}@{host}"}),
+            (f"http://{user}@store.example/a%20b", {"proxy": f"http://{user}@{host}"}),
         ):
             server.wanted_headers = {"Proxy-Authorization" if options else "Authorization": f"Basic {header}"}
             fetcher = opened(server, url=url, **options)
             assert bytes(fetcher.fetch_log_segment(METADATA, 0, 10)) == SEGMENT.log[:10]
             assert server.paths[-1].endswith(name)
+            assert "@" not in server.paths[-1]
             fetcher.close()
     server.wanted_headers = {"authorization": "Bearer x"}
     fetcher = opened(server, url=f"http://me:s3cret@{host}/a%20b", headers='{"authorization": "Bearer x"}')
