@@ -16,7 +16,7 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
+from urllib.parse import quote, unquote_to_bytes, urljoin, urlsplit, urlunsplit
 
 from fetchers._composed import ComposedFetcher
 from fetchers._http_answer import Refused, WantedRange, body_of, done_with, identity_of, size_of
@@ -109,8 +109,7 @@ def _headers(options: dict[str, Any]) -> dict[str, str]:
 def _credentials(url: str, header: str) -> dict[str, str]:
     """The header with the user and the password of a URL. Empty without a user. urllib3 sends neither."""
     user, at, _ = urlsplit(url).netloc.rpartition("@")
-    name, _, password = user.partition(":")
-    encoded = b64encode(f"{unquote(name)}:{unquote(password)}".encode()).decode()
+    encoded = b64encode(unquote_to_bytes(user if ":" in user else f"{user}:")).decode()
     return {header: f"Basic {encoded}"} if at else {}
 
 
