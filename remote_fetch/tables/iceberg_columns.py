@@ -49,13 +49,13 @@ def _mapped(fields: Iterable[Any], above: str = "") -> Iterator[tuple[str, int]]
 def _is_mistaken(known: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether pyiceberg takes a column of files for that of the table, and its bytes mean other values, at any depth.
 
-    It does so with text and bytes, with decimals of another scale, and with half floats in a column of floats.
+    It does so with text and bytes, and with decimals of another scale.
     """
     if isinstance(wanted, pa.DictionaryType):
         return _is_mistaken(known, wanted.value_type)
     if pa.types.is_decimal(known) and pa.types.is_decimal(wanted):
         return bool(known.scale != wanted.scale)
-    if pa.types.is_float16(wanted) or _is_text(known) != _is_text(wanted):
+    if _is_text(known) != _is_text(wanted):
         return True
     inner, others = _inner(known), _inner(wanted)
     return any(_is_mistaken(inner[name], others[name]) for name in inner.keys() & others.keys())

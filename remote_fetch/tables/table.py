@@ -23,7 +23,7 @@ from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.staging import Staging
 from remote_fetch.tables.target_filesystem import of_target
 
-__all__ = ["MISFIT_HINT", "Addition", "Table", "TableChanged", "TableFolder", "check_unsigned", "said"]
+__all__ = ["MISFIT_HINT", "Addition", "Table", "TableChanged", "TableFolder", "check_numbers", "said"]
 
 MISFIT_HINT = (
     "Write to another table, convert the column in a transform, or, if it is typed, name the version of the schema "
@@ -139,10 +139,19 @@ class TableFolder:
         return sorted(posixpath.basename(name) for name in names if self._fs.find(name))
 
 
-def check_unsigned(table: Table, schema: pa.Schema) -> None:
-    """Raise ConfigError for a column of unsigned numbers, at any depth, that are too wide for the table's format."""
+def check_numbers(table: Table, schema: pa.Schema) -> None:
+    """Raise ConfigError for a column of numbers, at any depth, that the table's format does not have.
+
+    These are half floats, and unsigned numbers that are too wide.
+    """
     most = table.unsigned_bits
     for column in schema:
+        if any(pa.types.is_float16(one) for one in _types(column.type)):
+            raise ConfigError(
+                f"the column {column.name!r} has the type {column.type}: the table {table.name} takes no half floats",
+                key="to",
+                hint="Cast them to float32 in the transform",
+            )
         if any(pa.types.is_unsigned_integer(one) and one.bit_width > most for one in _types(column.type)):
             raise ConfigError(
                 f"the column {column.name!r} has the type {column.type}: the table {table.name} takes no unsigned "

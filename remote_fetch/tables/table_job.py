@@ -29,7 +29,7 @@ from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.report import TableReport, report_of
 from remote_fetch.tables.saved_tasks import base_of
 from remote_fetch.tables.staging import Staging
-from remote_fetch.tables.table import Addition, Table, TableChanged, check_unsigned
+from remote_fetch.tables.table import Addition, Table, TableChanged, check_numbers
 
 __all__ = ["run_table_job"]
 
@@ -48,7 +48,7 @@ def run_table_job(table: Table, spec: JobSpec) -> TableReport:
     """Bring the job into the table. Raises TableRefused, ConfigError, and the errors of planning and reading."""
     began_s = time.monotonic()
     topic = topic_name(spec.topic)
-    check_unsigned(table, spec.schema)
+    check_numbers(table, spec.schema)
     notices: list[str] = []
     trouble: Exception | None = None
     for _ in range(_ROUNDS):

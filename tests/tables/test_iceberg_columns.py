@@ -43,7 +43,6 @@ WORDS = pa.dictionary(pa.int32(), TEXT)
         (giving(pa.struct([("a", TEXT)]), {"a": "b"}), giving(pa.struct([("a", BYTES)]), {"a": b"\xff"})),
         (giving(pa.list_(TEXT), ["b"]), giving(pa.list_(BYTES), [b"\xff"])),
         (giving(pa.map_(TEXT, TEXT), {"a": "b"}), giving(pa.map_(TEXT, BYTES), {"a": b"\xff"})),
-        (giving(pa.float32(), 1.5), giving(pa.float16())),
     ],
 )
 def test_bytes_that_would_mean_another_value_are_refused(

@@ -199,6 +199,18 @@ def test_unsigned_numbers(
         assert found == {"inner": values.to_pylist()}
 
 
+def test_half_floats(where: dict[str, Any], topic: Topic, tmp_path: Path) -> None:
+    """Neither format has them. A refusal makes no table."""
+
+    def halves(batch: pa.RecordBatch) -> pa.RecordBatch:
+        made: Any = pa.array([None] * batch.num_rows, pa.list_(pa.float16()))
+        return batch.append_column("made", made)
+
+    with pytest.raises(ConfigError, match=r"the column 'made' has the type .* takes no half floats"):
+        export(topic, where, transform=halves)
+    assert not list(tmp_path.glob("lake/**/*.json"))
+
+
 def test_a_topic_that_was_made_again(where: dict[str, Any], topic: Topic, tmp_path: Path) -> None:
     export(topic, where)
     other = Topic(tmp_path / "other", Uuid(b"another topic id")).grow(9)
