@@ -23,11 +23,14 @@ def misfit(table: Any, schema: pa.Schema) -> str | None:
         update.union_by_name(schema)
     columns, wanted = table.schema(), transaction.table_metadata.schema()
     mapped = dict(_mapped(table.name_mapping() or ()))
-    for name in map(wanted.find_column_name, wanted.field_ids - columns.field_ids):
+    for name in map(wanted.find_column_name, sorted(wanted.field_ids - columns.field_ids)):
         # The mapping would give the new column the values of older files, and take them from the renamed one.
         now = columns.find_column_name(mapped.get(name))
         if now is not None:
             return f"{name} was renamed to {now} there"
+        was, kind = _last_type(table, mapped.get(name)), wanted.find_type(name)
+        if was is not None and (was != kind if was.is_primitive else type(was) is not type(kind)):
+            return f"{name} was dropped there as {was}, and is {kind}: older files could not be read"
     lacking = [column.name for column in columns.fields if column.required and column.name not in schema.names]
     if lacking:
         return f"{lacking[0]} is required there"
@@ -36,6 +39,12 @@ def misfit(table: Any, schema: pa.Schema) -> str | None:
         if column.name in known and _is_mistaken(known[column.name], column.type):
             return f"{column.name} is {columns.find_type(column.name)} there, and not {column.type}"
     return None
+
+
+def _last_type(table: Any, field_id: int | None) -> Any:
+    """The type that a column had in the last schema that has it; None if no schema is known that has it."""
+    found = [schema.find_type(field_id) for schema in table.schemas().values() if field_id in schema.field_ids]
+    return found[-1] if found else None
 
 
 def _mapped(fields: Iterable[Any], above: str = "") -> Iterator[tuple[str, int]]:

@@ -107,6 +107,40 @@ def test_a_renamed_column(tmp_path_factory: pytest.TempPathFactory, before: str,
     assert held(where, ["partition", "offset", column]).column(column).null_count == 20
 
 
+@each_of(
+    ("first", "second", "said"),
+    [
+        (pa.int64(), TEXT, "x was dropped there as long, and is string: "),
+        (TEXT, pa.list_(TEXT), "x was dropped there as string, and is list<string>: "),
+        (pa.list_(TEXT), TEXT, "x was dropped there as list<string>, and is string: "),
+        (pa.list_(pa.int64()), pa.list_(TEXT), "x.element was dropped there as long, and is string: "),
+        (TEXT, TEXT, None),
+        (pa.list_(TEXT), pa.list_(TEXT), None),
+    ],
+)
+def test_a_dropped_column(
+    tmp_path_factory: pytest.TempPathFactory, first: pa.DataType, second: pa.DataType, said: str | None
+) -> None:
+    """The values of older files come back. If they are of another type, the table could not be read any more."""
+    tmp_path = tmp_path_factory.mktemp("lake")
+    topic, where = Topic(tmp_path / "tier").grow(1), target("iceberg", tmp_path / "lake")
+    export(topic, where, transform=giving(first))
+    with (
+        closing(load_catalog("lake", type="sql", uri=f"sqlite:///{tmp_path}/lake/catalog.db")) as catalog,
+        catalog.load_table("lake.topic").update_schema(allow_incompatible_changes=True) as update,
+    ):
+        update.delete_column("x")
+    topic.grow(1)
+    if said is None:
+        export(topic, where, transform=giving(second))
+        assert held(where, ["partition", "offset", "x"]).num_rows == 40
+    else:
+        with pytest.raises(ConfigError, match=f"do not fit the table lake.topic: {said}older files could not be read"):
+            export(topic, where, transform=giving(second))
+        export(topic, where, columns=["partition", "offset"])
+        assert held(where, ["partition", "offset"]).num_rows == 40
+
+
 def test_a_column_that_each_row_has_to_have(tmp_path: Path) -> None:
     """pyiceberg refuses the files, and prints a table."""
     topic, where = Topic(tmp_path / "tier").grow(1), target("iceberg", tmp_path / "lake")
