@@ -8,6 +8,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -20,7 +21,7 @@ from remote_fetch.spark.budgets import split_among, tasks_at_once
 from remote_fetch.spark.job_description import described
 from remote_fetch.spark.job_watch import watched
 from remote_fetch.spark.limits import FAIL_ON_DATA_LOSS_HINT
-from remote_fetch.spark.patience import ask_once
+from remote_fetch.spark.patience import BATCH_AWAY_S, ask_patiently
 from remote_fetch.spark.planning import plan_backfill, subscribed
 from remote_fetch.spark.wave import Wave
 from remote_fetch.tables.directory_job import run_directory_job
@@ -40,15 +41,19 @@ if TYPE_CHECKING:
 
 __all__ = ["run_backfill"]
 
+_LOG = logging.getLogger("remote_fetch")
 _WAVE_BYTES = 16 << 20
 """The most bytes of pickled tasks in one Spark job; Spark Connect bounds the size of a message."""
 _CODEC_SETTING = "spark.sql.parquet.compression.codec"
 
 
 def run_backfill(spark: SparkSession, request: BackfillRequest) -> TableReport:
-    """As `remote_fetch.spark.backfill`, without printing."""
+    """As `remote_fetch.spark.backfill`, without printing.
+
+    If no broker answers, the job is called again, for as long as a batch asks: the same call goes on with the same job.
+    """
     checked = request.check()
-    return ask_once(lambda: _run_checked(spark, request, checked))
+    return ask_patiently(lambda: _run_checked(spark, request, checked), _LOG.warning, away_s=BATCH_AWAY_S)
 
 
 def _run_checked(spark: SparkSession, request: BackfillRequest, checked: CheckedRequest) -> TableReport:

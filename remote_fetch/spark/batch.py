@@ -34,9 +34,6 @@ __all__ = ["BatchReader", "PushingReader", "TaskPartition"]
 
 _LOG = logging.getLogger("remote_fetch")
 
-_AWAY_S = 180.0
-"""How long brokers may be away while a batch is planned. Spark's Kafka source tries three times for a minute."""
-
 
 class TaskPartition(InputPartition):
     """One task, as Spark carries it."""
@@ -67,11 +64,11 @@ class BatchReader(DataSourceReader):
     @brief
     def partitions(self) -> list[InputPartition]:
         """One partition for each task. Raises the errors of `plan_batch`, and BrokerUnavailable after three minutes."""
-        from remote_fetch.spark.patience import ask_patiently  # noqa: PLC0415 - executors do not need it
+        from remote_fetch.spark.patience import BATCH_AWAY_S, ask_patiently  # noqa: PLC0415 - executors do not need it
         from remote_fetch.spark.planning import plan_batch  # noqa: PLC0415 - as above
 
         plan = partial(plan_batch, self._options, restriction=self._restriction)
-        planned = ask_patiently(plan, _LOG.warning, away_s=_AWAY_S)
+        planned = ask_patiently(plan, _LOG.warning, away_s=BATCH_AWAY_S)
         freeze_gc()
         return [TaskPartition(task) for task in planned.tasks]
 

@@ -11,10 +11,12 @@ from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import BrokerUnavailable
 from remote_fetch.failures.broker_errors import broker_says, is_unanswered
 
-__all__ = ["ask_once", "ask_patiently"]
+__all__ = ["BATCH_AWAY_S", "ask_once", "ask_patiently"]
 
 T = TypeVar("T")
 
+BATCH_AWAY_S = 180.0
+"""How long brokers may be away from a batch or a backfill. Spark's Kafka source tries three times for a minute."""
 _PAUSE_S = 0.2
 
 

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from remote_fetch.errors import BrokerUnavailable
+from remote_fetch.errors import BrokerUnavailable, UnknownTopic
 from remote_fetch.spark import backfill, backfill_job, batch, patience, plan, planning
 from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.patience import ask_patiently
@@ -58,7 +58,7 @@ def test_the_driver_of_a_batch(monkeypatch: pytest.MonkeyPatch, caplog: pytest.L
     assert batch.BatchReader(options, ()).partitions() == []
     assert plan.call_count == 3
     assert caplog.messages == ["no broker answers; still asking"]
-    monkeypatch.setattr(batch, "_AWAY_S", 0.0)
+    monkeypatch.setattr(patience, "BATCH_AWAY_S", 0.0)
     plan.side_effect = TIMED_OUT
     with pytest.raises(BrokerUnavailable):
         batch.BatchReader(options, ()).partitions()
@@ -73,9 +73,20 @@ def test_a_plan_alone_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("form", ["parquet", "delta"])
-def test_the_plan_of_a_backfill_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
-    ask = Mock(side_effect=TIMED_OUT)
+def test_the_driver_of_a_backfill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, form: str
+) -> None:
+    ask = Mock(side_effect=[SILENT, TIMED_OUT, UnknownTopic("there is no topic 't'")])
     monkeypatch.setattr(backfill_job, "plan_backfill", ask)
-    with pytest.raises(BrokerUnavailable, match="no answer from the brokers: Local: Timed out"):
+
+    def run() -> None:
         backfill(Mock(), "t", to=tmp_path / "out", options={"kafka.bootstrap.servers": "b:1"}, format=form)
-    assert ask.call_count == 1
+
+    with pytest.raises(UnknownTopic):
+        run()
+    assert ask.call_count == 3
+    assert caplog.messages == ["no broker answers; still asking"]
+    monkeypatch.setattr(backfill_job, "BATCH_AWAY_S", 0.0)
+    ask.side_effect = TIMED_OUT
+    with pytest.raises(BrokerUnavailable, match="no answer from the brokers: Local: Timed out"):
+        run()
