@@ -50,7 +50,7 @@ _CODEC_SETTING = "spark.sql.parquet.compression.codec"
 def run_backfill(spark: SparkSession, request: BackfillRequest) -> TableReport:
     """As `remote_fetch.spark.backfill`, without printing.
 
-    If no broker answers, the job is called again, for as long as a batch asks: the same call goes on with the same job.
+    If no broker answers the driver, it begins the call again, as long as a batch asks. The job goes on where it was.
     """
     checked = request.check()
     return ask_patiently(lambda: _run_checked(spark, request, checked), _LOG.warning, away_s=BATCH_AWAY_S)
