@@ -245,7 +245,7 @@ class Registry:
             except ImportError as error:
                 raise MissingExtra(f"a schema registry needs {error.name}", extra="registry") from None
             self._client = _client(SchemaRegistryClient, self._config, self._wait_s)
-            bound_answers(self._client, lambda: max(self._until.left_s, _REQUEST_S[0]))
+            bound_answers(self._client, lambda: self._until.left_s)
         return self._client
 
 

@@ -3,13 +3,15 @@
 Rules of the file:
 
 - The HTTP library of Confluent's client has a timeout for each piece of an answer, and takes an answer of any length.
-- The client has no setting for it, so its session gets a hook. A client without such a session stays as it is.
+- The client has no setting for it, so its session gets hooks. A client without such a session stays as it is.
+- The library hands each new connection to the `trace` of a request, and reads all answers by the `read` of that stream.
 - An answer is asked for as it is, and taken as it comes: a few compressed bytes can become any number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -22,7 +24,10 @@ _MOST_BYTES = 64 << 20
 
 
 def bound_answers(client: Any, most_s: Callable[[], float]) -> None:
-    """Let the body of an answer take as long as `most_s` says when it begins, and end with a ReadTimeout else."""
+    """Let an answer, with its head, take as long as `most_s` says for its request, and end with a ReadTimeout else.
+
+    The library's timeout of a piece is the least time.
+    """
     session = getattr(getattr(client, "_rest_client", None), "session", None)
     if session is None or not hasattr(session, "event_hooks"):
         return
@@ -31,7 +36,7 @@ def bound_answers(client: Any, most_s: Callable[[], float]) -> None:
 
     class Bounded(library.SyncByteStream):  # type: ignore[misc]
         def __init__(self, stream: Any) -> None:
-            self._stream, self._until = stream, Deadline.after(most_s())
+            self._stream = stream
 
         def __iter__(self) -> Iterator[bytes]:
             size = 0
@@ -39,8 +44,6 @@ def bound_answers(client: Any, most_s: Callable[[], float]) -> None:
                 size += len(piece)
                 if size > _MOST_BYTES:
                     raise ValueError(f"an answer of more than {_MOST_BYTES} bytes")
-                if self._until.is_over:
-                    raise library.ReadTimeout("the answer takes too long")
                 yield piece
 
         def close(self) -> None:
@@ -50,5 +53,29 @@ def bound_answers(client: Any, most_s: Callable[[], float]) -> None:
         response.stream = Bounded(response.stream)
         response.headers.pop("Content-Encoding", None)
 
+    hooks, begin = session.event_hooks, _clock(library, most_s)
     session.headers["Accept-Encoding"] = "identity"
-    session.event_hooks = {**session.event_hooks, "response": [*session.event_hooks["response"], bound]}
+    session.event_hooks = {"request": [*hooks["request"], begin], "response": [*hooks["response"], bound]}
+
+
+def _clock(library: Any, most_s: Callable[[], float]) -> Callable[[Any], None]:
+    """A hook of requests. It begins the time of an answer, and bounds the reading of each new connection."""
+    until = Deadline.after(0)
+
+    def begin(request: Any) -> None:
+        nonlocal until
+        until = Deadline.after(max(most_s(), request.extensions["timeout"]["read"] or 0.0))
+        request.extensions["trace"] = bound_stream
+
+    def bound_stream(event: str, info: Mapping[str, Any]) -> None:
+        if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
+            stream = info["return_value"]
+            stream.read = partial(read, stream.read)
+
+    def read(read_piece: Callable[..., bytes], most_bytes: int, timeout: float | None = None) -> bytes:
+        left_s = until.left_s
+        if not left_s:
+            raise library.ReadTimeout("the answer takes too long")
+        return read_piece(most_bytes, timeout=left_s if timeout is None else min(left_s, timeout))
+
+    return begin

@@ -22,8 +22,8 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
 
 @contextmanager
-def slow_server(head: bytes, piece: bytes) -> Iterator[str]:
-    """Answers one request with a piece every 50 milliseconds, 200 of them at most."""
+def slow_server(head: bytes, piece: bytes, pause_s: float = 0.05) -> Iterator[str]:
+    """Answers one request with a piece after each pause, 200 of them at most."""
     done = threading.Event()
 
     def answer() -> None:
@@ -32,7 +32,7 @@ def slow_server(head: bytes, piece: bytes) -> Iterator[str]:
             connection.recv(4096)
             connection.sendall(head)
             for _ in range(200):
-                if done.wait(0.05):
+                if done.wait(pause_s):
                     return
                 try:
                     connection.sendall(piece)
@@ -55,11 +55,22 @@ def slow_server(head: bytes, piece: bytes) -> Iterator[str]:
         (HEAD + b"Content-Length: 1000\r\n\r\n", b" "),
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
         (HEAD + b"\r\n", b" "),
+        (HEAD + b"Name: ", b"a"),
+        (b"", b"HTTP/1.1 103 Early Hints\r\n\r\n"),
     ],
 )
 def test_an_answer_that_comes_byte_by_byte_ends_with_the_wait(head: bytes, piece: bytes) -> None:
     """Each byte is in time for the HTTP library."""
     with slow_server(head, piece) as url:
+        registry = Registry({"url": url}, 0.5)
+        with pytest.raises(RegistryUnavailable, match="does not answer: ReadTimeout"):
+            registry.version("a", "latest")
+        registry.close()
+
+
+def test_an_answer_with_interim_answers_without_end_ends_with_the_wait() -> None:
+    """There is always something to read."""
+    with slow_server(b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 5_000, pause_s=0.0) as url:
         registry = Registry({"url": url}, 0.5)
         with pytest.raises(RegistryUnavailable, match="does not answer: ReadTimeout"):
             registry.version("a", "latest")
