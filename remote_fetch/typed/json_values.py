@@ -30,6 +30,8 @@ pa_json: Any = pyarrow.json
 _OBJECT = r"(?s)\A[ \t\r\n]*\{.*\}[ \t\r\n]*\z"
 _FEW = 16
 """For fewer values pyarrow's reader takes longer than Python's. A broken value is found by calls for few values."""
+_MOST_DIGITS = 4300
+"""Python refuses to convert a whole number of more digits, unless `sys.set_int_max_str_digits` says another limit."""
 _Convert = Callable[[Any, str], Any]
 
 
@@ -64,7 +66,8 @@ class JsonReader:
 
     def _value(self, payload: bytes) -> Any:
         try:
-            return self._convert(json.loads(payload, parse_int=_with_sign if b"-0" in payload else None), "$")
+            is_special = b"-0" in payload or len(payload) > _MOST_DIGITS
+            return self._convert(json.loads(payload, parse_int=_whole if is_special else None), "$")
         except RecursionError:
             raise Undecodable("nested too deeply") from None
         except ValueError as error:
@@ -139,9 +142,19 @@ def _struct(node: Struct) -> _Convert:
     return convert
 
 
-def _with_sign(digits: str) -> int | float:
-    """A number without a point. No int is -0, which pyarrow's reader gives where the schema has a number."""
-    return -0.0 if digits == "-0" else int(digits)
+def _whole(digits: str) -> int | float:
+    """A number without a point. No int is -0, which pyarrow's reader gives where the schema has a number.
+
+    If Python refuses the digits, the result is a larger number. A column of numbers has it as infinity, as with
+    pyarrow's reader. A column of integers or texts refuses it.
+    """
+    if digits == "-0":
+        return -0.0
+    try:
+        return int(digits)
+    except ValueError:
+        larger = 1 << 4 * len(digits)
+        return -larger if digits.startswith("-") else larger
 
 
 def _integer(value: Any, at: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -123,6 +124,16 @@ def test_what_is_not_of_the_schema(value: bytes, reason: str) -> None:
 def test_a_zero_keeps_its_sign_beside_what_arrows_reader_refuses() -> None:
     rows = rows_of(SCHEMA, b'{"price": -0, "id": -0}', b'{"price": -0, "id": 1.0}', b'{"price": 0}')
     assert [(str(row["price"]), str(row["id"])) for row in rows] == [("-0.0", "0"), ("-0.0", "1"), ("0.0", "None")]
+
+
+def test_a_number_of_more_digits_than_python_converts() -> None:
+    digits = b"9" * 5000
+    rows = rows_of(SCHEMA, b'{"price": %b}' % digits, b'{"price": -%b}' % digits, b'{"more": %b}' % digits)
+    assert [row["price"] for row in rows] == [math.inf, -math.inf, None]
+    with pytest.raises(Undecodable, match="an integer of more than 64 bits"):
+        rows_of(SCHEMA, b'{"id": %b}' % digits)
+    with pytest.raises(Undecodable, match="not JSON"):
+        rows_of({"type": "object", "properties": {"any": {}}}, b'{"any": %b}' % digits)
 
 
 def test_arrows_reader_is_not_asked_for_each_broken_value(monkeypatch: pytest.MonkeyPatch) -> None:
