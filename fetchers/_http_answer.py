@@ -14,9 +14,9 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from fetchers._ranges import check_end, size_of_range, total_of, wrong_range
+from fetchers._ranges import check_end, check_whole, size_of_range, total_of, wrong_range
 from remote_fetch.deadline import Deadline
-from remote_fetch.errors import CorruptSegment, StorageTimeout, StorageUnavailable
+from remote_fetch.errors import StorageTimeout, StorageUnavailable
 from remote_fetch.model import Buffer
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ __all__ = ["Refused", "WantedRange", "body_of", "done_with", "identity_of", "siz
 
 _PIECE_BYTES = 256 << 10
 """How much of a body is read before its size is checked."""
-_MAX_WHOLE_BYTES = 1 << 31
-"""Most bytes of an object that is read to its end: no segment of a broker has more. Readers always give an end."""
 _ERROR_BYTES = 4096
 """The part of a refusal's body that is examined."""
 _CODE = re.compile(rb"<Code>([A-Za-z]{1,64})</Code>")
@@ -100,8 +98,6 @@ def _part_of(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> Buffer:
     size_bytes = size_of_range(wanted.start, end, response.headers.get("Content-Range"), None)
     if size_bytes == 0:
         return b""
-    if wanted.end < 0 and size_bytes > _MAX_WHOLE_BYTES:
-        raise _too_large()
     return _read(response, size_bytes, wanted.deadline)
 
 
@@ -113,9 +109,9 @@ def _read(response: urllib3.BaseHTTPResponse, size_bytes: int | None, deadline: 
             raise StorageTimeout("the body did not arrive in time")
         piece = response.read(_PIECE_BYTES)
         body += piece
-        if size_bytes is None and len(body) > _MAX_WHOLE_BYTES:
-            raise _too_large()
-        if size_bytes is not None and len(body) > size_bytes:
+        if size_bytes is None:
+            check_whole(len(body))
+        elif len(body) > size_bytes:
             raise wrong_range(f"the server sent more than the {size_bytes} bytes that it announced")
         if not piece:
             break
@@ -133,7 +129,3 @@ def _code_of(response: urllib3.BaseHTTPResponse) -> str | None:
         text = response.read(_ERROR_BYTES)
     found = _CODE.search(text)
     return None if found is None else found[1].decode()
-
-
-def _too_large() -> CorruptSegment:
-    return CorruptSegment(f"an object of more than {_MAX_WHOLE_BYTES} bytes was to be read whole")

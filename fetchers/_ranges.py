@@ -11,9 +11,12 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from remote_fetch.errors import StorageUnavailable
+from remote_fetch.errors import CorruptSegment, StorageUnavailable
 
-__all__ = ["ContentRange", "check_end", "range_of", "size_of_range", "total_of", "wrong_range"]
+__all__ = ["ContentRange", "check_end", "check_whole", "range_of", "size_of_range", "total_of", "wrong_range"]
+
+_MAX_WHOLE_BYTES = 1 << 31
+"""Most bytes of an object that is read to its end: no segment of a broker has more. Readers always give an end."""
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
 _UNSATISFIED = re.compile(r"bytes \*/([0-9]{1,19})")
@@ -68,10 +71,12 @@ def size_of_range(start: int, end: int | None, content_range: str | None, conten
 
     `content_range` and `content_length` are the answer's headers. Raises StorageUnavailable for another range, and for
     an answer without one: a server may ignore a Range header and answer with the whole object (RFC 9110, 14.2).
+    Raises CorruptSegment as `check_whole`.
     """
     if range_of(start, end) is None and content_range is None:
         if content_length is None:
             raise StorageUnavailable("the store does not say how long the object is")
+        check_whole(content_length)
         return content_length
     answered = ContentRange.parse(content_range)
     if answered is None:
@@ -81,7 +86,15 @@ def size_of_range(start: int, end: int | None, content_range: str | None, conten
         first, last, total = answered
         size = "an unknown number" if total is None else total
         raise wrong_range(f"the store answered with bytes {first} to {last} of {size}, which were not asked for")
+    if end is None:
+        check_whole(size_bytes)
     return size_bytes
+
+
+def check_whole(size_bytes: int) -> None:
+    """Raise CorruptSegment if an object that is read to its end has more bytes than any segment."""
+    if size_bytes > _MAX_WHOLE_BYTES:
+        raise CorruptSegment(f"an object of more than {_MAX_WHOLE_BYTES} bytes was to be read whole")
 
 
 def check_end(start: int, content_range: str | None) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fetchers._ranges import ContentRange, range_of, size_of_range
-from remote_fetch.errors import StorageUnavailable
+from remote_fetch.errors import CorruptSegment, StorageUnavailable
 from tests.cases import each_of
 
 
@@ -103,6 +103,17 @@ def test_an_empty_answer_at_the_end() -> None:
     assert size_of_range(100, 110, "bytes 100-99/100", None) == 0
     with pytest.raises(StorageUnavailable):
         size_of_range(90, 110, "bytes 90-89/100", None)
+
+
+@each_of(
+    ("start", "content_range", "content_length"),
+    [(0, None, 2**31 + 1), (0, f"bytes 0-{2**31}/{2**31 + 1}", 1), (5, f"bytes 5-{2**62}/{2**62 + 1}", 1)],
+)
+def test_an_object_is_longer_than_any_segment(start: int, content_range: str | None, content_length: int) -> None:
+    """Memory is taken for an object that is read to its end as its headers say."""
+    with pytest.raises(CorruptSegment, match="was to be read whole"):
+        size_of_range(start, None, content_range, content_length)
+    assert size_of_range(0, None, None, 2**31) == 2**31
 
 
 def test_a_whole_object_of_unknown_size() -> None:

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from fetchers import _http_answer, http
+from fetchers import _ranges, http
 from fetchers.http import HttpFetcher
 from remote_fetch.errors import (
     ConfigError,
@@ -92,9 +92,9 @@ def test_an_object_that_is_read_to_its_end_has_a_bound(
 ) -> None:
     server.plan = lambda asked: None if kind is None else Fault(kind)
     fetcher = opened(server)
-    monkeypatch.setattr(_http_answer, "_MAX_WHOLE_BYTES", len(SEGMENT.log))
+    monkeypatch.setattr(_ranges, "_MAX_WHOLE_BYTES", len(SEGMENT.log))
     assert bytes(fetcher.fetch_log_segment(METADATA, 0)) == SEGMENT.log
-    monkeypatch.setattr(_http_answer, "_MAX_WHOLE_BYTES", len(SEGMENT.log) - 1)
+    monkeypatch.setattr(_ranges, "_MAX_WHOLE_BYTES", len(SEGMENT.log) - 1)
     with pytest.raises(CorruptSegment, match="was to be read whole"):
         fetcher.fetch_log_segment(METADATA, 0)
     if kind is None:
