@@ -91,7 +91,7 @@ class TimeLookup:
             return False
         step = BrokerRange(opened.partition, offset, offset, Reason.NOT_TIERED)
         with self._reading:  # several partitions are looked up at once, and only one thread may use the reader
-            return any(batch.num_rows for batch in reader.read(step, opened.isolation, ("offset",)))
+            return sum(batch.num_rows for batch in reader.read(step, opened.isolation, ("offset",))) > 0
 
     def _first_in_tier(self, opened: OpenPartition, pieces: Iterable[SegmentSlice], timestamp_ms: int) -> int | None:
         for piece in self._not_passed(pieces, timestamp_ms):
