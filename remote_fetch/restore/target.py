@@ -217,7 +217,8 @@ class Target:
         settings: Mapping[str, str] = {}
         with suppress(KafkaException):  # to ask may be forbidden
             settings = self._cluster.topic_settings(self.topic)
-        return min(_BATCH_BYTES, *(int(settings.get(name, _BATCH_BYTES)) for name in _BATCH_LIMITS))
+        limits = (settings.get(name, "") for name in _BATCH_LIMITS)  # of another broker than Kafka, any text
+        return min([_BATCH_BYTES, *(int(text) for text in limits if text.isdecimal())])
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         """Keep the first error, but for those of records that were in a batch with a wrong one."""

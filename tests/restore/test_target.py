@@ -91,6 +91,7 @@ def test_the_error_is_that_of_the_wrong_record() -> None:
         ({"max.message.bytes": "20000", "segment.bytes": "1073741824"}, {}, 20_000),
         ({"max.message.bytes": "1048588", "segment.bytes": "8192"}, {}, 8_192),
         ({"max.message.bytes": "1048588"}, {}, 1_000_000),
+        ({"max.message.bytes": "", "segment.bytes": "-1"}, {}, 1_000_000),
         (None, {}, 1_000_000),
         ({"max.message.bytes": "20000"}, {"batch.size": "4000"}, "4000"),
     ],
