@@ -230,7 +230,10 @@ class StreamDriver:
         return self._session, partitions
 
     def _subscribed(self, session: Session) -> tuple[TopicIdPartition, ...]:
-        """The partitions that there are; a topic that was there and is gone has none, where data loss may pass."""
+        """The partitions that there are; a topic that was there and is gone has none, where data loss may pass.
+
+        `_check_lost` and `_tasks` tell what is lost, by the query's offsets.
+        """
         wanted = self._options.subscription
         if wanted.pattern is not None or self._options.fail_on_data_loss:
             return subscribed(session, wanted)
@@ -238,10 +241,9 @@ class StreamDriver:
         for topic in wanted.topics:
             try:
                 found += subscribed(session, replace(wanted, topics=(topic,)))
-            except UnknownTopic as error:
+            except UnknownTopic:
                 if topic_name(topic) not in self._ids:
                     raise
-                session.observe(Notice(f"{error.message}, some data may have been missed", is_warning=True))
         return tuple(found)
 
     def _bounds(self) -> dict[tuple[str, int], tuple[int, int]]:
