@@ -4,6 +4,7 @@ Rules of the file:
 
 - For an offset that the log does not have, `failOnDataLoss` decides: an error, or a notice and a clipped range.
 - A timestamp means the first record that is not before it, as the broker's ListOffsets answers.
+- Errors have the words of Spark's source, if it reports the same mistake.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from dataclasses import dataclass
 from remote_fetch.errors import ConfigError, OffsetOutOfRange
 from remote_fetch.model import TopicIdPartition
 from remote_fetch.observe import Notice, Observer
-from remote_fetch.prepare.bounds import Bound, LookUp, Timestamp, offset_of
+from remote_fetch.prepare.bounds import Bound, Edge, LookUp, Timestamp, offset_of
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.view import OpenPartition
-from remote_fetch.spark.options import Limit
+from remote_fetch.spark.options import ByPartition, Limit, SourceOptions
 
 __all__ = [
     "FAIL_ON_DATA_LOSS_HINT",
     "LimitRules",
     "Restriction",
+    "check_batch",
     "check_covered",
     "lose",
     "offsets_from",
@@ -67,6 +69,57 @@ class Restriction:
         """Whether the restriction leaves any records of a partition."""
         named = self.partitions is None or partition in self.partitions
         return named and self.first_partition <= partition < self.stop_partition
+
+
+def check_batch(options: SourceOptions) -> tuple[Limit, Limit]:
+    """Where a batch begins and ends. Raises ConfigError for what only a stream may ask for."""
+    start = Edge.EARLIEST if options.start is None else options.start
+    end = Edge.LATEST if options.end is None else options.end
+    if start is Edge.LATEST:
+        raise ConfigError("starting offset can't be latest for batch queries on Kafka", key="startingOffsets")
+    if end is Edge.EARLIEST:
+        raise ConfigError("ending offset can't be earliest for batch queries on Kafka", key="endingOffsets")
+    if isinstance(start, Timestamp) and isinstance(end, Timestamp) and start.timestamp_ms > end.timestamp_ms:
+        raise ConfigError(
+            f"start timestamp {start.timestamp_ms} is greater than end timestamp {end.timestamp_ms}",
+            key="startingTimestamp",
+        )
+    for (topic, partition), limit in start.items() if isinstance(start, Mapping) else ():
+        if limit is Edge.LATEST:
+            raise ConfigError(
+                f"startingOffsets for {topic}-{partition} can't be latest for batch queries on Kafka",
+                key="startingOffsets",
+            )
+    for (topic, partition), limit in end.items() if isinstance(end, Mapping) else ():
+        if limit is Edge.EARLIEST:
+            raise ConfigError(
+                f"ending offset for {topic}-{partition} can't be earliest for batch queries on Kafka",
+                key="endingOffsets",
+            )
+    if isinstance(start, Mapping) and isinstance(end, Mapping):
+        _check_order(start, end)
+    return start, end
+
+
+def _check_order(start: ByPartition, end: ByPartition) -> None:
+    kinds = [{isinstance(limit, Timestamp) for limit in limits.values()} for limits in (start, end)]
+    if kinds[0] != kinds[1]:
+        return
+    if start.keys() != end.keys():
+        only = ", ".join(sorted(f"{topic}-{partition}" for topic, partition in start.keys() ^ end.keys()))
+        raise ConfigError(
+            f"Mismatched topic partitions between start offset and end offset: only one of them has {only}",
+            key="endingOffsets",
+        )
+    for at, low in start.items():
+        first, stop = (one.timestamp_ms if isinstance(one, Timestamp) else one for one in (low, end[at]))
+        if isinstance(first, int) and isinstance(stop, int) and first > stop:
+            what = "timestamp" if isinstance(low, Timestamp) else "offset"
+            raise ConfigError(
+                f"Failed to resolve the range of {at[0]}-{at[1]}: start {what} {first} is greater than end {what} "
+                f"{stop}",
+                key="startingOffsets",
+            )
 
 
 def check_covered(limit: Limit, partitions: set[tuple[str, int]], name: str) -> None:

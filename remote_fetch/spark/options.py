@@ -23,7 +23,7 @@ from remote_fetch.model import IsolationLevel
 from remote_fetch.prepare.bounds import Edge, Timestamp
 from remote_fetch.spark.java_client import librdkafka_properties
 
-__all__ = ["ByPartition", "Limit", "SourceOptions", "Subscription", "check_batch", "number_of", "parse_options"]
+__all__ = ["ByPartition", "Limit", "SourceOptions", "Subscription", "number_of", "parse_options"]
 
 T = TypeVar("T")
 
@@ -164,57 +164,6 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         config,
         frozenset(given),
     )
-
-
-def check_batch(options: SourceOptions) -> tuple[Limit, Limit]:
-    """Where a batch begins and ends. Raises ConfigError for what only a stream may ask for."""
-    start = Edge.EARLIEST if options.start is None else options.start
-    end = Edge.LATEST if options.end is None else options.end
-    if start is Edge.LATEST:
-        raise ConfigError("starting offset can't be latest for batch queries on Kafka", key="startingOffsets")
-    if end is Edge.EARLIEST:
-        raise ConfigError("ending offset can't be earliest for batch queries on Kafka", key="endingOffsets")
-    if isinstance(start, Timestamp) and isinstance(end, Timestamp) and start.timestamp_ms > end.timestamp_ms:
-        raise ConfigError(
-            f"start timestamp {start.timestamp_ms} is greater than end timestamp {end.timestamp_ms}",
-            key="startingTimestamp",
-        )
-    for (topic, partition), limit in start.items() if isinstance(start, Mapping) else ():
-        if limit is Edge.LATEST:
-            raise ConfigError(
-                f"startingOffsets for {topic}-{partition} can't be latest for batch queries on Kafka",
-                key="startingOffsets",
-            )
-    for (topic, partition), limit in end.items() if isinstance(end, Mapping) else ():
-        if limit is Edge.EARLIEST:
-            raise ConfigError(
-                f"ending offset for {topic}-{partition} can't be earliest for batch queries on Kafka",
-                key="endingOffsets",
-            )
-    if isinstance(start, Mapping) and isinstance(end, Mapping):
-        _check_order(start, end)
-    return start, end
-
-
-def _check_order(start: ByPartition, end: ByPartition) -> None:
-    kinds = [{isinstance(limit, Timestamp) for limit in limits.values()} for limits in (start, end)]
-    if kinds[0] != kinds[1]:
-        return
-    if start.keys() != end.keys():
-        only = ", ".join(sorted(f"{topic}-{partition}" for topic, partition in start.keys() ^ end.keys()))
-        raise ConfigError(
-            f"Mismatched topic partitions between start offset and end offset: only one of them has {only}",
-            key="endingOffsets",
-        )
-    for at, low in start.items():
-        first, stop = (one.timestamp_ms if isinstance(one, Timestamp) else one for one in (low, end[at]))
-        if isinstance(first, int) and isinstance(stop, int) and first > stop:
-            what = "timestamp" if isinstance(low, Timestamp) else "offset"
-            raise ConfigError(
-                f"Failed to resolve the range of {at[0]}-{at[1]}: start {what} {first} is greater than end {what} "
-                f"{stop}",
-                key="startingOffsets",
-            )
 
 
 def _subscription(given: Mapping[str, str]) -> Subscription:

@@ -31,11 +31,12 @@ from remote_fetch.spark.limits import (
     FAIL_ON_DATA_LOSS_HINT,
     LimitRules,
     Restriction,
+    check_batch,
     check_covered,
     offsets_from,
     offsets_of,
 )
-from remote_fetch.spark.options import Limit, SourceOptions, Subscription, check_batch
+from remote_fetch.spark.options import Limit, SourceOptions, Subscription
 from remote_fetch.tables.planning import (
     PlannedJob,
     check_same_topic,

@@ -9,20 +9,21 @@ import pytest
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel
 from remote_fetch.prepare.bounds import Edge, Timestamp
-from remote_fetch.spark.options import Subscription, check_batch, parse_options
+from remote_fetch.spark.options import Subscription, parse_options
 from tests.cases import each_of
 
 BASE = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "t"}
 
 
 def limits(**options: str) -> tuple[Any, Any]:
-    return check_batch(parse_options({**BASE, **options}))
+    found = parse_options({**BASE, **options})
+    return found.start, found.end
 
 
 def test_what_is_left_out() -> None:
     found = parse_options(BASE)
     assert found.subscription == Subscription(("t",))
-    assert check_batch(found) == (Edge.EARLIEST, Edge.LATEST)
+    assert (found.start, found.end) == (None, None)
     assert (found.min_partitions, found.max_records_per_partition, found.task_bytes) == (1, None, 64 << 20)
     assert (found.include_headers, found.fail_on_data_loss, found.pushes_filters) == (False, True, False)
     assert found.isolation is IsolationLevel.READ_UNCOMMITTED
@@ -101,7 +102,7 @@ def test_limits() -> None:
         {("t", 0): 40, ("t", 1): Edge.LATEST},
     )
     by_time = '{"t":{"0":5}}'
-    assert limits(startingOffsetsByTimestamp=by_time, startingOffsets="{") == ({("t", 0): Timestamp(5)}, Edge.LATEST)
+    assert limits(startingOffsetsByTimestamp=by_time, startingOffsets="{") == ({("t", 0): Timestamp(5)}, None)
     assert limits(endingOffsetsByTimestamp=by_time, endingOffsets="earliest")[1] == {("t", 0): Timestamp(5)}
     assert limits(startingTimestamp=" 9 ", startingOffsetsByTimestamp="{", startingOffsets="latest")[0] == Timestamp(9)
     assert limits(endingTimestamp="9", endingOffsetsByTimestamp="{")[1] == Timestamp(9)
@@ -141,7 +142,6 @@ def test_what_becomes_of_a_time_that_no_record_reaches() -> None:
             {"kafka.isolation.level": "x"},
             "Invalid value x for configuration isolation.level: String must be one of",
         ),
-        ({"startingTimestamp": "9", "endingTimestamp": "8"}, "start timestamp 9 is greater than end timestamp 8"),
         ({"endingTimestamp": "-1"}, "endingTimestamp has the negative timestamp -1"),
         ({"endingOffsetsByTimestamp": '{"t":{"0":-2}}'}, "endingOffsetsByTimestamp has the negative timestamp -2"),
         ({"startingTimestamp": "now"}, "Expected a single long value, got now"),
@@ -156,22 +156,6 @@ def test_what_becomes_of_a_time_that_no_record_reaches() -> None:
         ({"endingOffsets": '{"t":[3]}'}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got'),
         ({"startingOffsetsByTimestamp": '{"t":{"0":"a"}}'}, 'Expected e.g. {"topicA": {"0": 123456789'),
         ({"startingOffsetsByTimestampStrategy": "x"}, "startingOffsetsByTimestampStrategy must be 'error' or 'latest'"),
-        ({"startingOffsets": "latest"}, "starting offset can't be latest for batch queries on Kafka"),
-        ({"startingOffsets": '{"t":{"0":-1}}'}, "startingOffsets for t-0 can't be latest for batch queries on Kafka"),
-        ({"endingOffsets": "earliest"}, "ending offset can't be earliest for batch queries on Kafka"),
-        ({"endingOffsets": '{"t":{"0":-2}}'}, "ending offset for t-0 can't be earliest for batch queries on Kafka"),
-        (
-            {"startingOffsets": '{"t":{"0":1}}', "endingOffsets": '{"t":{"1":1}}'},
-            "Mismatched topic partitions between start offset and end offset: only one of them has t-0, t-1",
-        ),
-        (
-            {"startingOffsets": '{"t":{"0":5}}', "endingOffsets": '{"t":{"0":4}}'},
-            "Failed to resolve the range of t-0: start offset 5 is greater than end offset 4",
-        ),
-        (
-            {"startingOffsetsByTimestamp": '{"t":{"0":5}}', "endingOffsetsByTimestamp": '{"t":{"0":4}}'},
-            "Failed to resolve the range of t-0: start timestamp 5 is greater than end timestamp 4",
-        ),
         ({"startingOffset": "latest"}, "unknown option 'startingoffset'; the nearest one is 'startingoffsets'"),
         ({"remote.storage.ulr": "x"}, "unknown configuration key 'remote.storage.ulr'; the nearest one is 'remote.sto"),
         ({"fetch.remote.task.bytes": "1"}, "fetch.remote.task.bytes=1: the smallest value is 1024"),
@@ -180,7 +164,7 @@ def test_what_becomes_of_a_time_that_no_record_reaches() -> None:
 def test_what_is_wrong(options: dict[str, str | None], message: str) -> None:
     given = {name: value for name, value in {**BASE, **options}.items() if value is not None}
     with pytest.raises(ConfigError) as caught:
-        check_batch(parse_options(given))
+        parse_options(given)
     assert str(caught.value).startswith(message)
 
 
