@@ -10,7 +10,8 @@ Rules of the file:
   - A record that this release does not know may be about any segment: while there is one, only objects of deleted
     topics may be deleted.
   - An object of a segment without records may not be deleted if records were lost, or if known segments do not have
-    all offsets of the partition: the metadata topic may have been made again, and brokers read on by the old one.
+    all offsets from the log start to that segment. The metadata topic may have been made again, or lack its last
+    records: then brokers read on by what they were told before.
   - Two clusters may share the metadata topic: an object of a topic that this cluster does not have may be deleted only
     if a broker has begun to delete its segment.
 - Memory does not grow with the number of segments.
@@ -32,6 +33,7 @@ from remote_fetch.checks.audit_rules import (
     judge_order,
     judge_size,
     of_segment,
+    start_of,
 )
 from remote_fetch.checks.audit_segment import SegmentLife, key_of, life_of
 from remote_fetch.checks.findings import Finding, FindingKind
@@ -126,7 +128,7 @@ class Audit:
         self._has_gap = False
         self._topics: dict[str, Uuid | None] = {}
         self._names: set[str] = set()
-        self._whole: set[TopicIdPartition] = set()
+        self._whole: dict[TopicIdPartition, int] = {}
         self._asked = 0
         self.totals: tuple[TopicTotals, ...] = ()
         self.changed = 0
@@ -288,18 +290,27 @@ class Audit:
                 yield metadata
 
     def _judged_order(self) -> Iterator[Finding]:
-        """Holes and overlaps. Notes the partitions whose finished segments have all offsets from the log start on."""
+        """Holes and overlaps. Notes to which offset finished segments have all offsets of a log from its start on."""
+        holed: set[TopicIdPartition] = set()
+
+        def segments() -> Iterator[RemoteLogSegmentMetadata]:
+            for segment in self._finished():
+                partition = segment.topic_id_partition
+                self._whole[partition] = max(segment.end_offset, self._whole.get(partition, -1))
+                yield segment
 
         def log_start(partition: TopicIdPartition) -> int | None:
             start = self._log_start(partition)
-            if start is not None:
-                self._whole.add(partition)
+            if start is None:
+                holed.add(partition)
             return start
 
-        for finding in judge_order(self._finished(), log_start):
+        for finding in judge_order(segments(), log_start):
             if finding.kind is FindingKind.HOLE and finding.segment_id is not None:
-                self._whole.discard(finding.segment_id.topic_id_partition)
+                holed.add(finding.segment_id.topic_id_partition)
             yield finding
+        for partition in holed:
+            del self._whole[partition]
 
     def _judged_unclaimed(self, info: ObjectInfo, segment: bytes | None, kind: str) -> Iterator[Finding]:
         owner = self._inventory.segment_of(info.name)
@@ -316,7 +327,7 @@ class Audit:
             text, why = "the metadata topic knows the topic, and not this segment", None
             if self._has_lost_records():
                 why = "records of the metadata topic were deleted"
-            elif owner.topic_id_partition not in self._whole:
+            elif (start := start_of(info.name, owner)) is None or start > self._whole.get(owner.topic_id_partition, -1):
                 why = "it may have offsets of the log that no known segment has"
             yield self._left_over(found, text, why)
         else:

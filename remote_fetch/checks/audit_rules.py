@@ -16,9 +16,24 @@ from remote_fetch.checks.audit_segment import SegmentLife, faults_of
 from remote_fetch.checks.findings import Finding, FindingKind
 from remote_fetch.formats.indexes import LEGACY_ENTRY_BYTES, TIME_ENTRY_BYTES, TRANSACTION_ENTRY_BYTES
 from remote_fetch.locate.lineage import epoch_at
-from remote_fetch.model import IndexType, RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
+from remote_fetch.model import (
+    IndexType,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
 
-__all__ = ["ENTRY_BYTES", "is_one_word", "judge_index_size", "judge_life", "judge_order", "judge_size", "of_segment"]
+__all__ = [
+    "ENTRY_BYTES",
+    "is_one_word",
+    "judge_index_size",
+    "judge_life",
+    "judge_order",
+    "judge_size",
+    "of_segment",
+    "start_of",
+]
 
 _STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 _DELETING = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
@@ -37,6 +52,12 @@ _SPLITS = re.compile(r"""[\s'"\\]""")
 def is_one_word(name: str) -> bool:
     """Whether a name is one line and one word of a list: it has no blank, quote, backslash or unprintable character."""
     return name.isprintable() and _SPLITS.search(name) is None
+
+
+def start_of(name: str, segment_id: RemoteLogSegmentId) -> int | None:
+    """The start offset of a segment by the name of its object. None if the name has no `object_stem`."""
+    digits = name.rpartition(f"-{segment_id.id}")[0][-20:]
+    return int(digits) if len(digits) == 20 and digits.isdecimal() else None
 
 
 def of_segment(finding: Finding, life: SegmentLife) -> Finding:

@@ -13,7 +13,7 @@ import pytest
 from remote_fetch.checks import audit_book
 from remote_fetch.checks.audit_book import AuditBook
 from remote_fetch.checks.audit_rows import TopicTotals
-from remote_fetch.checks.audit_rules import is_one_word
+from remote_fetch.checks.audit_rules import is_one_word, start_of
 from remote_fetch.checks.audit_segment import faults_of, life_of
 from remote_fetch.checks.findings import SEVERITIES, FindingKind, Severity
 from remote_fetch.errors import ConfigError, CorruptSegment, UnknownTopic
@@ -193,10 +193,10 @@ def _hole_at_the_start(tier: AuditedTier) -> RemoteLogSegmentMetadata:
 
 
 def _unknown_segment(tier: AuditedTier) -> RemoteLogSegmentMetadata:
-    """An object of a segment that no event names, in a folder of a topic that events name."""
-    segment = _new(tier, 200, 300)
-    folder = tier.file(tier.segment(TOPIC, 2), ".log").parent
-    (folder / f"{200:020d}-{segment.segment_id.id}.log").write_bytes(b"left over")
+    """An object of a segment that no event names, in a folder of a topic that events name. Others have its offsets."""
+    like = tier.segment(TOPIC, 2)
+    segment = _new(tier, like.start_offset, like.end_offset)
+    (tier.file(like, ".log").parent / f"{segment.object_stem}.log").write_bytes(b"left over")
     return segment
 
 
@@ -397,6 +397,14 @@ def test_no_room_for_the_temporary_database(sound: AuditedTier, monkeypatch: pyt
     assert "TMPDIR" in str(caught.value.hint)
 
 
+def test_the_start_offset_in_the_name_of_an_object(sound: AuditedTier) -> None:
+    segment = sound.segment(TOPIC, 2)
+    stem, segment_id = segment.object_stem, segment.segment_id
+    assert start_of(f"tier/{TOPIC}-0/{stem}.log", segment_id) == start_of(stem, segment_id) == segment.start_offset
+    for name in (stem[1:], stem.replace("0", "x", 1), f"{segment_id.id}.log", f"{TOPIC}/{segment_id.id}", stem[:-1]):
+        assert start_of(name, segment_id) is None
+
+
 def test_all_defects_at_once(sound: AuditedTier) -> None:
     """Those of different segments do not hide each other."""
     names = ("log lost", "hole at the log start", "copy never ended", "objects of another cluster", "file of a person")
@@ -523,19 +531,18 @@ def test_records_of_a_form_that_is_not_known_may_be_about_any_segment(sound: Aud
     assert {finding.kind for finding in sound.audit() if finding.may_delete} == {KIND.DELETED_TOPIC}
 
 
-@pytest.mark.parametrize("kept", [{2, 3, 4}, {0, 1, 3, 4}, set()], ids=["a later part", "a hole", "none"])
-def test_a_metadata_topic_that_was_made_again(sound: AuditedTier, kept: set[int]) -> None:
-    """It has no gap, and no record of older segments. Brokers that were running then still read these."""
-    for at in set(range(5)) - kept:
-        sound.drop(sound.segment(TOPIC, at))
+@pytest.mark.parametrize("lost", [slice(2), slice(2, 3), slice(3, None), slice(None)], ids=str)
+def test_a_metadata_topic_that_was_made_again(sound: AuditedTier, lost: slice) -> None:
+    """It has no gap, and no record of some segments. Brokers that were running then still read these."""
+    segments = sound.timelines[sound.segment(TOPIC, 0).topic_id_partition].segments[lost]
+    for segment in segments:
+        sound.drop(segment)
     next_offsets = dict.fromkeys({event.source for event in sound.events}, 0)
     for place, event in enumerate(sound.events):
         sound.events[place] = event._replace(offset=next_offsets[event.source])
         next_offsets[event.source] += 1
     left = [finding for finding in sound.audit() if finding.kind is KIND.ORPHANED]
-    assert {finding.segment_id for finding in left} == {
-        sound.segment(TOPIC, at).segment_id for at in set(range(5)) - kept
-    }
+    assert {finding.segment_id for finding in left} == {segment.segment_id for segment in segments}
     assert all("no known segment has" in finding.text and not finding.may_delete for finding in left)
 
 
