@@ -111,6 +111,15 @@ def test_no_breach_is_invented(root: Path, name: str, text: str) -> None:
     assert [found for found in messages(root) if "docs/modules.md" not in found] == []
 
 
+def test_the_pure_places_are_those_of_the_import_contract() -> None:
+    """The contract cannot see a builtin, and the rule sees no import. A module that moves has to stay under both."""
+    contracts = PROJECT["tool"]["importlinter"]["contracts"]
+    (contract,) = (found for found in contracts if found["name"].startswith("The pure packages"))
+    modules = {name.removeprefix("remote_fetch.").replace(".", "/") for name in contract["source_modules"]}
+    assert modules <= {place.removesuffix(".py") for place in house_rules.PURE}
+    assert [place for place in house_rules.PURE if not (ROOT / "remote_fetch" / place).exists()] == []
+
+
 def test_the_page_of_modules_has_their_first_sentences(root: Path) -> None:
     write(root, "fetchers/__init__.py", '"""All fetchers."""\n')
     write(root, "fetchers/s3.py", '"""Reads\nS3.\n\nRules of the file: none.\n"""\n')

@@ -35,7 +35,7 @@ PURE = (
     "amounts.py",
     "decode",
     "errors.py",
-    "file_errors.py",
+    "failures/file_errors.py",
     "formats",
     "html_table.py",
     "locate/lineage.py",
