@@ -79,6 +79,7 @@ def test_this_project_keeps_the_house_rules() -> None:
         pytest.param("tools/a.py", MODULE + "# " + "/wor" + "k/x\n", "outside the project", id="stray path"),
         pytest.param("Makefile", "check:\n\tcat .." + "/shared/x\n", "outside the project", id="stray relative path"),
         pytest.param("README.md", "Run `make bricks`.\n", "no such target", id="unknown target"),
+        pytest.param("README.md", "Run `make test-bricks`.\n", "no such target", id="unknown target of two words"),
         pytest.param("README.md", "```\nmake bricks  # x\n```\n", "no such target", id="unknown target in a block"),
         pytest.param("fetchers/s3.py", MODULE, "docs/modules.md:1: out of date", id="new module"),
         pytest.param("docs/map.md", "See `remote_fetch/gone.py`.\n", "does not exist", id="mapped module that is gone"),

@@ -63,7 +63,7 @@ NOT_OURS = frozenset({"__pycache__", "build", "dist", "htmlcov", "site"})
 
 # Put together from pieces: this file must pass its own rule.
 _STRAY = re.compile("|".join((r"(?<![\w.])/" + r"(?:work|farm|tmp/w|root|home/\w+)/", r"\.\./" + "shared")))
-_MAKE = re.compile(r"(?:`|^\$ |^)make ([a-z]+)(?=`| |$)")
+_MAKE = re.compile(r"(?:`|^\$ |^)make ([a-z-]+)(?=`| |$)")
 _PLACE = re.compile(r"`((?:remote_fetch|fetchers|tools|tests|docs|examples)/[\w/.]*)`")
 _SUBJECT = re.compile(r"[a-z][\w./-]*(?:, [a-z][\w./-]*)*: \S")
 _CODE = re.compile(r"`[^`]*`")
@@ -215,7 +215,7 @@ def paths(root: Path) -> Iterator[Breach]:
 
 def targets(root: Path) -> Iterator[Breach]:
     """Every make target that a Markdown file names is in the Makefile."""
-    known = set(re.findall(r"^([a-z]+):", (root / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    known = set(re.findall(r"^([a-z-]+):", (root / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     for name, text in _texts(root):
         if not name.endswith(".md"):
             continue
