@@ -4,7 +4,7 @@ Rules of the file:
 
 - The answer equals that of a broker's ListOffsets: the first record, in offset order, that is not before the time.
   Control records count too. A marker has the clock of its broker: a notice says so if the records after it are older.
-  A look-up that passes markers takes records alone. If a broker's answer is a marker, it gives none.
+  A look-up that passes markers takes records alone, and never asks a broker.
 - An index only tells where to look. If the batches contradict it, the segment is searched again without it.
 - The bounds of a segment may be wrong. So the other segments that share offsets with it are searched too, up to the
   record that was found.
@@ -19,7 +19,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from threading import Lock
 
 from remote_fetch.decode.decoded_rows import arrow_of
 from remote_fetch.decode.run_decoder import BatchReader
@@ -32,7 +31,7 @@ from remote_fetch.locate.lineage import epoch_at
 from remote_fetch.locate.listing import GAP_HINT
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import Notice, SegmentScanned
-from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice, leading_slices, plan_offsets
+from remote_fetch.plan.ranges import SegmentSlice, leading_slices, plan_offsets
 from remote_fetch.prepare.batch_walk import batches_of, first_sound
 from remote_fetch.prepare.order import MisleadingIndex, check_order
 from remote_fetch.prepare.positions import narrow_slice
@@ -53,19 +52,18 @@ _MOST_AT_ONCE = 64
 class TimeLookup:
     """Looks up times in the partitions of one session. Thread-safe.
 
-    `passes_markers`: control records do not count. For a broker they count, so it is asked for the record as well.
+    `passes_markers`: control records do not count. Brokers are then not asked, because for them they count.
     """
 
     def __init__(self, session: Session, *, passes_markers: bool = False) -> None:
         self._storage, self._locator, self._brokers = session.storage, session.locator, session.brokers
         self._fallback = session.fallback
         self._passes_markers = passes_markers
-        self._reading = Lock()
 
     def first_offset_at(self, opened: OpenPartition, timestamp_ms: int) -> int | None:
         """The first offset whose record is not before `timestamp_ms`, None if there is none.
 
-        With `passes_markers`, None as well if a broker has a marker there, or a record that the isolation level hides.
+        With `passes_markers`, None if the tier has none, or cannot be read and there are brokers.
 
         Raises the errors of reading.
         """
@@ -80,18 +78,10 @@ class TimeLookup:
         except RemoteFetchError as error:
             self._fallback.after(error, opened.partition, pieces[0].first_offset, pieces[-1].last_offset)
         assert self._brokers is not None, "only a session with a broker falls back"
+        if self._passes_markers:
+            return None
         # The broker knows the whole log. Its answer lies after the searched slices, which have no such record.
-        found = self._brokers.guard.offset_for_time(opened.partition, timestamp_ms, opened.isolation)
-        return None if self._passes_markers and not self._is_record(opened, found) else found
-
-    def _is_record(self, opened: OpenPartition, offset: int | None) -> bool:
-        """Whether the broker gives a record of the opened log at `offset`."""
-        reader = self._fallback.reader
-        if reader is None or offset is None or offset >= opened.end_offset:
-            return False
-        step = BrokerRange(opened.partition, offset, offset, Reason.NOT_TIERED)
-        with self._reading:  # several partitions are looked up at once, and only one thread may use the reader
-            return sum(batch.num_rows for batch in reader.read(step, opened.isolation, ("offset",))) > 0
+        return self._brokers.guard.offset_for_time(opened.partition, timestamp_ms, opened.isolation)
 
     def _first_in_tier(self, opened: OpenPartition, pieces: Iterable[SegmentSlice], timestamp_ms: int) -> int | None:
         for piece in self._not_passed(pieces, timestamp_ms):
