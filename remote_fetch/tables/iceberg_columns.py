@@ -18,10 +18,13 @@ __all__ = ["misfit"]
 
 def misfit(table: Any, schema: pa.Schema) -> str | None:
     """Why files of this schema do not fit the table; None if they fit. Raises pyiceberg's errors."""
-    transaction = table.transaction()
+    columns, transaction = table.schema(), table.transaction()
+    for name in columns.identifier_field_names() & set(schema.names):
+        if schema.field(name).nullable:
+            return f"{name} is an identifier field there. Give it as a column that is not nullable in a transform"
     with transaction.update_schema() as update:
         update.union_by_name(schema)
-    columns, wanted = table.schema(), transaction.table_metadata.schema()
+    wanted = transaction.table_metadata.schema()
     mapped = dict(_mapped(table.name_mapping() or ()))
     for name in map(wanted.find_column_name, sorted(wanted.field_ids - columns.field_ids)):
         # The mapping would give the new column the values of older files, and take them from the renamed one.

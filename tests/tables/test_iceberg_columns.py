@@ -141,6 +141,27 @@ def test_a_dropped_column(
         assert held(where, ["partition", "offset"]).num_rows == 40
 
 
+def test_an_identifier_field(tmp_path: Path) -> None:
+    """pyiceberg refuses to make it optional, in pydantic's words."""
+    topic, where = Topic(tmp_path / "tier").grow(1), target("iceberg", tmp_path / "lake")
+    export(topic, where, columns=["partition", "offset"])
+    with (
+        closing(load_catalog("lake", type="sql", uri=f"sqlite:///{tmp_path}/lake/catalog.db")) as catalog,
+        catalog.load_table("lake.topic").update_schema(allow_incompatible_changes=True) as update,
+    ):
+        update.update_column("offset", required=True)
+        update.set_identifier_fields("offset")
+
+    def never_null(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.cast(pa.schema([one.with_nullable(one.name != "offset") for one in batch.schema]))
+
+    topic.grow(1)
+    with pytest.raises(ConfigError, match=r"offset is an identifier field there\. Give it as a column that is not"):
+        export(topic, where, columns=["partition", "offset"])
+    export(topic, where, columns=["partition", "offset"], transform=never_null)
+    assert held(where, ["partition", "offset"]).num_rows == 40
+
+
 def test_a_column_that_each_row_has_to_have(tmp_path: Path) -> None:
     """pyiceberg refuses the files, and prints a table."""
     topic, where = Topic(tmp_path / "tier").grow(1), target("iceberg", tmp_path / "lake")
