@@ -9,6 +9,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TypeAlias
 
@@ -23,7 +24,7 @@ from remote_fetch.consumer.store_records import StoreRecords
 from remote_fetch.model import LogBounds, Uuid
 from remote_fetch.session.circuit import Circuit
 
-__all__ = ["AssignedPartition", "Key", "key_of"]
+__all__ = ["AssignedPartition", "Key", "key_of", "tracked"]
 
 Key: TypeAlias = tuple[str, int]
 """Topic and number of a partition."""
@@ -159,3 +160,9 @@ class AssignedPartition:
         self.records.skip(offset)
         self.note_success()
         return self.state.taken_over(offset)
+
+
+def tracked(assigned: Mapping[Key, AssignedPartition], partitions: Iterable[TopicPartition]) -> list[AssignedPartition]:
+    """The partitions that are assigned, of those that the application or librdkafka names."""
+    found = (assigned.get(key_of(partition)) for partition in partitions)
+    return [partition for partition in found if partition is not None]

@@ -283,7 +283,7 @@ class RemoteConsumer(_Consumer):
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG, text))
         super().store_offsets(message, offsets)
         if self._remote is not None:
-            self._remote.partitions.note_stored(offsets if message is None else [after(message)])  # type: ignore[arg-type]
+            self._remote.partitions.positions.note_stored(offsets if message is None else [after(message)])  # type: ignore[arg-type]
 
     @_typed_as(_Consumer.commit)
     @_locked
@@ -299,7 +299,7 @@ class RemoteConsumer(_Consumer):
                 self._remote.committed.wait()
         answer = super().commit(*args, **kwargs)
         if self._remote is not None:
-            self._remote.partitions.note_own_commits(offsets_of_commit(*args, **kwargs))
+            self._remote.partitions.positions.note_own_commits(offsets_of_commit(*args, **kwargs))
         return answer
 
     @_locked

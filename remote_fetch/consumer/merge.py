@@ -241,8 +241,8 @@ class Merge:
         Errors that reset a partition are not for the application.
         """
         if self._positions_are_behind:
-            self._partitions.refresh_positions()
-        with self._partitions.frozen_positions():
+            self._partitions.positions.refresh()
+        with self._partitions.positions.frozen():
             messages = self._librdkafka.consume(count, wait_s)
         self._positions_are_behind = bool(messages)
         if not messages:

@@ -1,4 +1,4 @@
-"""The assigned partitions of one consumer: assignments, seeks and pauses of the application, positions for commits.
+"""The assigned partitions of one consumer: assignments, and seeks and pauses of the application.
 
 Rules of the file:
 
@@ -9,19 +9,18 @@ Rules of the file:
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from remote_fetch.consumer.assigned import AssignedPartition, Key, key_of
+from remote_fetch.consumer.assigned import AssignedPartition, Key, key_of, tracked
 from remote_fetch.consumer.committed import CommittedOffsets, Start
 from remote_fetch.consumer.due_work import DueWork
 from remote_fetch.consumer.feed_context import FeedContext
 from remote_fetch.consumer.handover import Handover
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
-from remote_fetch.consumer.offsets import BEGINNING, COMMITTED, END, INVALID, STORED, named_epoch
-from remote_fetch.consumer.position import storable
+from remote_fetch.consumer.offsets import BEGINNING, COMMITTED, END, STORED, named_epoch
+from remote_fetch.consumer.positions import Positions
 from remote_fetch.consumer.settings import ConsumerSettings, ResetPolicy
 from remote_fetch.consumer.states import Mode, PartitionState
 from remote_fetch.consumer.transitions import PROBE_AGAIN_S, Transitions
@@ -39,8 +38,6 @@ _DUE_EVERY_S = 0.01
 """How often all partitions are looked at if there is no news of any, because each record may be a `poll` of its own."""
 _DUE_EACH_S = 20e-6
 """With more than 500 partitions, the time for each. It is ten times what a look takes."""
-_STORE_EVERY_S = 0.1
-"""How often positions are stored for librdkafka's auto-commit."""
 _RESET_OFFSETS = {ResetPolicy.EARLIEST: BEGINNING, ResetPolicy.LATEST: END}
 
 
@@ -66,19 +63,12 @@ class Partitions:
         self.assigned: dict[Key, AssignedPartition] = {}
         self.reading: Sequence[AssignedPartition] = ()
         self._workers = workers
-        self._due_at_s = self._store_at_s = 0.0
+        self._due_at_s = 0.0
         self._paused: set[Key] = set()
         """The partitions that the application has paused."""
-        self._floors: dict[Key, int] = {}
-        """The offsets that the group had committed when it was asked. They stay if a partition is assigned again.
-
-        INVALID: none, or librdkafka has asked itself.
-        """
-        self._own_commits: dict[Key, int] = {}
-        """The offsets up to which librdkafka may have committed since it has asked for the committed offset."""
-        self._positions_frozen = False
         self.is_committing = False
         """Whether librdkafka may be committing. It commits when partitions are dropped."""
+        self.positions = Positions(librdkafka, self.assigned, settings, context.clock)
         self._handover = Handover(librdkafka, self.assigned, settings, context.clock)
         self._transitions = Transitions(librdkafka, self._handover, context, workers, settings.reset)
         self._due_work = DueWork(self._handover, self._transitions, context, workers, settings.patience_s)
@@ -90,7 +80,7 @@ class Partitions:
 
     def tracked(self, partitions: Iterable[TopicPartition]) -> list[AssignedPartition]:
         """The partitions of the argument that are assigned."""
-        return [partition for partition in self.lookup(partitions) if partition is not None]
+        return tracked(self.assigned, partitions)
 
     def untracked(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """The partitions of the argument that are not assigned."""
@@ -111,8 +101,8 @@ class Partitions:
         except BaseException:  # the application may call again at once
             self.note_change()
             raise
-        if now_s >= self._store_at_s:
-            self.store_positions()
+        if not self.positions.were_stored_lately:
+            self.positions.store()
         return now_s
 
     def _look_at_all(self, now_s: float) -> None:
@@ -160,7 +150,7 @@ class Partitions:
             partition = self.assigned[key] = AssignedPartition(
                 given, state, circuit, stores_offsets=self._settings.stores_offsets
             )
-            partition.position.keep_above(self._floors.get(key, INVALID))
+            self.positions.begin(partition)
             begun.append(partition)
         self._context.share_among(len(self.assigned))
         self._librdkafka.pause([partition.topic_partition() for partition in begun if not partition.state.is_fetching])
@@ -176,24 +166,16 @@ class Partitions:
     def _begin_at_committed(self, waiting: Sequence[AssignedPartition], found: Iterable[Start]) -> None:
         """Begin at the committed offset. If none is committed, begin at the offset of `auto.offset.reset`.
 
-        If the group has not answered for a partition, librdkafka asks it again. So it does if it has committed a later
-        offset: it commits none before that one until it asks.
+        If the group's answer for a partition cannot be used, librdkafka asks it again.
         """
         start_if_none = _RESET_OFFSETS.get(self._settings.reset, STORED)
         starts = {(start.topic, start.partition): start for start in found}
         unanswered = []
         for partition in waiting:
-            start = starts.get(partition.key)
-            floor = INVALID if start is None or start.is_end else start.offset
-            # With `keeps_all` the answer is older than a commit of the application, and librdkafka would begin there.
-            if not partition.position.keeps_all and floor < self._own_commits.get(partition.key, INVALID):
-                start, floor = None, INVALID
-                del self._own_commits[partition.key]
+            start = self.positions.accept(partition, starts.get(partition.key))
             offset = STORED if start is None else start.offset if start.offset >= 0 else start_if_none
             if start is not None and start.is_end:
                 partition.note_log(LogBounds(None, start.offset))
-            partition.position.keep_above(floor)
-            self._floors[partition.key] = floor if partition.position.withholds(floor) else INVALID
             if offset != STORED:
                 self._transitions.begin_at(partition, offset)
             else:
@@ -206,9 +188,7 @@ class Partitions:
         """Drop partitions that are no longer assigned. None: all partitions."""
         for partition in list(self.assigned.values()) if partitions is None else self.tracked(partitions):
             self._transitions.stop_feed(partition)
-            partition.position.release()
-            if self._settings.commits:
-                self._note_own_commit(partition)
+            self.positions.end(partition)
             del self.assigned[partition.key]
             self.note_commit()
         self._context.share_among(len(self.assigned))
@@ -239,7 +219,7 @@ class Partitions:
 
         If librdkafka tells that the log was truncated, the partition goes on at `truncated_to` instead.
         """
-        self.refresh_positions()  # `position` and `commit` take the position before the reset until a record comes
+        self.positions.refresh()  # `position` and `commit` take the position before the reset until a record comes
         if self._handover.is_outdated(partition, offset):
             return
         if truncated_to is None:
@@ -281,98 +261,3 @@ class Partitions:
     def resume_untracked(self, partitions: Iterable[TopicPartition]) -> None:
         """Resume partitions that are not assigned."""
         self._paused.difference_update(map(key_of, partitions))
-
-    # --------------------------------------------------------------------------------------------------- positions
-
-    def freeze_positions(self) -> None:
-        """Take no more positions from librdkafka, because they are ahead of the application's."""
-        self._positions_frozen = True
-
-    @contextlib.contextmanager
-    def frozen_positions(self) -> Iterator[None]:
-        """As `freeze_positions`, during a call of librdkafka's `consume`."""
-        self._positions_frozen = True
-        try:
-            yield
-        finally:
-            self._positions_frozen = False
-
-    def refresh_positions(self) -> None:
-        """Take librdkafka's positions in the partitions that it reads. They also pass transaction markers."""
-        fetched = [partition for partition in self.assigned.values() if partition.state.is_fetched]
-        if not fetched or self._positions_frozen:
-            return
-        found = self._librdkafka.position([partition.topic_partition() for partition in fetched])
-        for partition, answer in zip(fetched, found, strict=True):
-            if answer.offset >= 0 and answer.error is None:
-                partition.position.follow(answer.offset, answer.leader_epoch)
-
-    def note_stored(self, offsets: Iterable[TopicPartition]) -> None:
-        """Note offsets that the application has stored for commits. librdkafka forgets those that are withheld."""
-        withheld = []
-        for stored in offsets:
-            for partition in self.tracked([stored]):
-                # A copy, because the application may change its object.
-                kept = storable(*partition.key, stored.offset, stored.leader_epoch, stored.metadata)
-                partition.position.note_stored(kept)
-                if partition.position.withholds(kept.offset):
-                    withheld.append(partition.topic_partition())
-        if withheld:
-            self._librdkafka.store_offsets(offsets=withheld)
-
-    def forget_committed(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget the offsets that the group had committed: librdkafka knows those that it commits itself.
-
-        An answer of the group that is taken after this is older.
-        """
-        for partition in partitions:
-            self._floors.pop(key_of(partition), None)
-            for assigned in self.tracked([partition]):
-                assigned.position.keep_all()
-
-    def note_own_commits(self, offsets: Sequence[TopicPartition]) -> None:
-        """Note that librdkafka commits these offsets for the application. Empty: those that are stored."""
-        self.forget_committed(offsets)
-        self._own_commits.update({key_of(each): each.offset for each in offsets if each.offset >= 0})
-        if not offsets:
-            for partition in self.assigned.values():
-                self._note_own_commit(partition)
-
-    def _note_own_commit(self, partition: AssignedPartition) -> None:
-        known = self._own_commits.get(partition.key, INVALID)
-        self._own_commits[partition.key] = max(known, partition.position.last_stored)
-
-    def prepare_to_leave(self, partitions: Iterable[TopicPartition] | None) -> None:
-        """Prepare for the end of assignments. librdkafka then commits what is stored, also before the committed offset.
-
-        None: of all assignments. Positions are to be stored after this.
-        """
-        if self._settings.commits:
-            leaving = self.assigned.values() if partitions is None else self.tracked(partitions)
-            self.forget_committed([partition.topic_partition() for partition in leaving])
-
-    @property
-    def were_stored_lately(self) -> bool:
-        """Whether positions were stored within the last tenth of a second. Any thread may ask."""
-        return self._clock() < self._store_at_s
-
-    def store_positions(self) -> None:
-        """Store the positions for commits, as `enable.auto.offset.store` would.
-
-        Offsets that an assignment has made librdkafka forget are stored again, also those of the application.
-        """
-        self._store_at_s = self._clock() + _STORE_EVERY_S
-        if lost := [found for each in self.assigned.values() if (found := each.position.lost) is not None]:
-            with contextlib.suppress(KafkaException):
-                self._librdkafka.store_offsets(offsets=lost)
-        if not self._settings.stores_offsets:
-            return
-        self.refresh_positions()
-        moved = [partition.position for partition in self.assigned.values() if not partition.position.is_stored]
-        if not moved:
-            return
-        # librdkafka refuses a partition that a rebalance has taken. Its position need not be stored.
-        with contextlib.suppress(KafkaException):
-            self._librdkafka.store_offsets(offsets=[position.to_store() for position in moved])
-        for position in moved:
-            position.mark_stored()

@@ -113,7 +113,7 @@ class Remote:
     def flush_positions(self) -> None:
         """Update positions, and store them for commits."""
         self.merge.flush_position()
-        self.partitions.store_positions()
+        self.partitions.positions.store()
 
     def expect_revocation(self) -> None:
         """Prepare for a call after which librdkafka revokes partitions: no record comes before the callback."""
@@ -122,7 +122,7 @@ class Remote:
 
     def _store_if_idle(self) -> None:
         """Store positions, if the application has made no call for a while. Any thread may call this."""
-        if self.partitions.were_stored_lately or not self.gate.acquire(blocking=False):
+        if self.partitions.positions.were_stored_lately or not self.gate.acquire(blocking=False):
             return
         try:
             if not self._is_closing:
@@ -140,7 +140,7 @@ class Remote:
             assign(partitions)
             return
         if not is_incremental:
-            self.partitions.prepare_to_leave(None)
+            self.partitions.positions.prepare_to_leave(None)
         self.flush_positions()
         self._finish_commits(partitions, is_incremental=is_incremental)
         is_refused = is_incremental and bool(self.partitions.tracked(partitions))
@@ -157,7 +157,7 @@ class Remote:
 
     def unassign(self) -> None:
         """As `Consumer.unassign`."""
-        self.partitions.prepare_to_leave(None)
+        self.partitions.positions.prepare_to_leave(None)
         self.flush_positions()
         self._application_assigned = True
         self._librdkafka.unassign()
@@ -166,7 +166,7 @@ class Remote:
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """As `Consumer.incremental_unassign`."""
         if are_partitions(partitions):
-            self.partitions.prepare_to_leave(partitions)
+            self.partitions.positions.prepare_to_leave(partitions)
         self.flush_positions()
         self._application_assigned = True
         self._librdkafka.incremental_unassign(partitions)
@@ -228,7 +228,7 @@ class Remote:
             if callback is not None:
                 callback(consumer, partitions)
         finally:
-            self.partitions.prepare_to_leave(revoked)
+            self.partitions.positions.prepare_to_leave(revoked)
             self.flush_positions()
             self.partitions.drop(revoked)
 
@@ -243,11 +243,11 @@ class Remote:
         self._is_closing = True
         self.committed.close()
         self._lookups.close()
-        self.partitions.prepare_to_leave(None)
+        self.partitions.positions.prepare_to_leave(None)
         try:
             self.flush_positions()
         finally:
-            self.partitions.freeze_positions()
+            self.partitions.positions.freeze()
 
     def close(self) -> None:
         """End the feeds and the session. If the fetcher's `close` raises, that error is raised at the end."""

@@ -212,14 +212,14 @@ def test_a_partition_that_librdkafka_has_stopped_is_assigned_again(
     bench.librdkafka.rebalances_eagerly = is_eager
     bench.assign({0: 5, 1: END, 2: 0})
     bench.librdkafka.positions[1] = 33
-    bench.partitions.store_positions()
+    bench.partitions.positions.store()
     bench.librdkafka.stopped.add(0)
     bench.librdkafka.calls_since()
     bench.end(0, 5)
     bench.run_due_work()
     assert bench.librdkafka.calls_since() == calls
     bench.librdkafka.stored.clear()
-    bench.partitions.store_positions()
+    bench.partitions.positions.store()
     assert bench.librdkafka.stored == ({1: 33} if is_eager else {}), "an assignment forgets what was stored"
 
 

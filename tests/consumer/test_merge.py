@@ -375,7 +375,7 @@ def test_after_a_truncation_no_policy_applies(policy: ResetPolicy) -> None:
     assert bench.partition(0).position.shown.offset == 9
     bench.give(0, [7, 8])
     assert [message.offset() for message in bench.merge.consume(2, 0)] == [7, 8]
-    bench.partitions.store_positions()
+    bench.partitions.positions.store()
     assert bench.librdkafka.stored == {0: 9}
 
 
@@ -475,14 +475,14 @@ def test_while_consume_runs_the_position_is_before_its_records() -> None:
 
     def callback() -> None:
         bench.merge.flush_position()
-        bench.partitions.store_positions()
+        bench.partitions.positions.store()
         stored.append(bench.librdkafka.stored[0])
 
     during_consume(bench, [live(0, 5), live(0, 6)], callback)
     assert [message.offset() for message in bench.merge.consume(5, 0.05)] == [5, 6]
     assert stored == [5]
     assert not bench.partition(0).position.is_held
-    bench.partitions.store_positions()
+    bench.partitions.positions.store()
     assert bench.librdkafka.stored[0] == 7
 
 
@@ -496,7 +496,7 @@ def test_a_reset_stores_nothing_of_what_a_running_consume_holds() -> None:
     seen: list[tuple[int, dict[int, int]]] = []
 
     def callback() -> None:
-        bench.partitions.store_positions()
+        bench.partitions.positions.store()
         seen.append((bench.partition(0).position.shown.offset, dict(bench.librdkafka.stored)))
         bench.clock.now_s += 1
 
@@ -504,7 +504,7 @@ def test_a_reset_stores_nothing_of_what_a_running_consume_holds() -> None:
     assert [message.offset() for message in bench.merge.consume(5, 0.05)] == [5, 6]
     assert ("assign", [(0, 7), (1, END)]) in bench.librdkafka.calls_since()
     assert seen == [(5, {0: 5})]
-    bench.partitions.store_positions()
+    bench.partitions.positions.store()
     assert bench.librdkafka.stored == {0: 7}
 
 
@@ -530,14 +530,14 @@ def test_records_of_a_running_consume_are_not_stored(side: str, is_first: bool) 
 
     def callback() -> None:
         bench.merge.flush_position()
-        bench.partitions.store_positions()
+        bench.partitions.positions.store()
         stored.append(bench.librdkafka.stored.get(0))
 
     during_consume(bench, *(live_messages or [[]]), callback)
     offsets = [message.offset() for message in bench.merge.consume(5, 0.05)]
     assert offsets == [0, 1, 2][not is_first :]
     assert stored == [None if is_first else 1]
-    bench.partitions.store_positions()
+    bench.partitions.positions.store()
     assert bench.librdkafka.stored[0] == 3
 
 

@@ -47,7 +47,7 @@ def test_positions_are_stored_if_no_call_is_made(
     remote: Remote, librdkafka: FakeLibrdkafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(time.monotonic())
-    monkeypatch.setattr(remote.partitions, "_clock", clock)
+    monkeypatch.setattr(remote.partitions.positions, "_clock", clock)
     remote.assign([TopicPartition("t", 0, OFFSET_END)], is_incremental=False)
     librdkafka.positions[0] = 9
     remote._store_if_idle()
@@ -362,7 +362,7 @@ def test_a_consumer_that_cannot_store_its_positions_is_closed_all_the_same(
     monkeypatch.setattr(remote, "flush_positions", fail)
     with pytest.raises(KafkaException, match="no positions"):
         consumer.close()
-    assert remote.partitions._positions_frozen
+    assert remote.partitions.positions._are_frozen
     assert remote.session.brokers is not None
     with pytest.raises(Cancelled):
         remote.session.brokers.cluster.describe("t")

@@ -1,0 +1,176 @@
+"""The positions of the assigned partitions: taken from librdkafka, and stored for commits.
+
+Rules of the file:
+
+- Only the application's thread uses it. No call waits for a broker.
+- librdkafka is configured to store no position. It does not know the committed offsets that this package has asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from confluent_kafka import KafkaException, TopicPartition
+
+from remote_fetch.consumer.assigned import AssignedPartition, Key, key_of, tracked
+from remote_fetch.consumer.clock import Clock
+from remote_fetch.consumer.committed import Start
+from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
+from remote_fetch.consumer.offsets import INVALID
+from remote_fetch.consumer.position import storable
+from remote_fetch.consumer.settings import ConsumerSettings
+
+__all__ = ["Positions"]
+
+_STORE_EVERY_S = 0.1
+"""How often positions are stored for librdkafka's auto-commit."""
+
+
+class Positions:
+    """The positions of one consumer. `assigned` has all partitions that are assigned now."""
+
+    def __init__(
+        self,
+        librdkafka: LibrdkafkaConsumer,
+        assigned: Mapping[Key, AssignedPartition],
+        settings: ConsumerSettings,
+        clock: Clock,
+    ) -> None:
+        self._librdkafka = librdkafka
+        self._assigned = assigned
+        self._settings = settings
+        self._clock = clock
+        self._store_at_s = 0.0
+        self._are_frozen = False
+        self._floors: dict[Key, int] = {}
+        """The offsets that the group had committed when it was asked. They stay if a partition is assigned again.
+
+        INVALID: none, or librdkafka has asked itself.
+        """
+        self._own_commits: dict[Key, int] = {}
+        """The offsets up to which librdkafka may have committed since it has asked for the committed offset."""
+
+    # ---------------------------------------------------------------------------------------- taken from librdkafka
+
+    def freeze(self) -> None:
+        """Take no more positions from librdkafka, because they are ahead of the application's."""
+        self._are_frozen = True
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """As `freeze`, during a call of librdkafka's `consume`."""
+        self._are_frozen = True
+        try:
+            yield
+        finally:
+            self._are_frozen = False
+
+    def refresh(self) -> None:
+        """Take librdkafka's positions in the partitions that it reads. They also pass transaction markers."""
+        fetched = [partition for partition in self._assigned.values() if partition.state.is_fetched]
+        if not fetched or self._are_frozen:
+            return
+        found = self._librdkafka.position([partition.topic_partition() for partition in fetched])
+        for partition, answer in zip(fetched, found, strict=True):
+            if answer.offset >= 0 and answer.error is None:
+                partition.position.follow(answer.offset, answer.leader_epoch)
+
+    # -------------------------------------------------------------------------------------------- stored for commits
+
+    @property
+    def were_stored_lately(self) -> bool:
+        """Whether positions were stored within the last tenth of a second. Any thread may ask."""
+        return self._clock() < self._store_at_s
+
+    def store(self) -> None:
+        """Store the positions for commits, as `enable.auto.offset.store` would.
+
+        Offsets that an assignment has made librdkafka forget are stored again, also those of the application.
+        """
+        self._store_at_s = self._clock() + _STORE_EVERY_S
+        if lost := [found for each in self._assigned.values() if (found := each.position.lost) is not None]:
+            with contextlib.suppress(KafkaException):
+                self._librdkafka.store_offsets(offsets=lost)
+        if not self._settings.stores_offsets:
+            return
+        self.refresh()
+        moved = [partition.position for partition in self._assigned.values() if not partition.position.is_stored]
+        if not moved:
+            return
+        # librdkafka refuses a partition that a rebalance has taken. Its position need not be stored.
+        with contextlib.suppress(KafkaException):
+            self._librdkafka.store_offsets(offsets=[position.to_store() for position in moved])
+        for position in moved:
+            position.mark_stored()
+
+    def note_stored(self, offsets: Iterable[TopicPartition]) -> None:
+        """Note offsets that the application has stored for commits. librdkafka forgets those that are withheld."""
+        withheld = []
+        for stored in offsets:
+            for partition in tracked(self._assigned, [stored]):
+                # A copy, because the application may change its object.
+                kept = storable(*partition.key, stored.offset, stored.leader_epoch, stored.metadata)
+                partition.position.note_stored(kept)
+                if partition.position.withholds(kept.offset):
+                    withheld.append(partition.topic_partition())
+        if withheld:
+            self._librdkafka.store_offsets(offsets=withheld)
+
+    # ----------------------------------------------------------------------------------- what the group has committed
+
+    def begin(self, partition: AssignedPartition) -> None:
+        """Begin with a new assignment of a partition."""
+        partition.position.keep_above(self._floors.get(partition.key, INVALID))
+
+    def accept(self, partition: AssignedPartition, start: Start | None) -> Start | None:
+        """Take the group's answer for a partition. Returns it, or None if librdkafka has to ask the group again.
+
+        It has to if the group has not answered, or if librdkafka has committed a later offset: it commits none before
+        that one until it asks.
+        """
+        floor = INVALID if start is None or start.is_end else start.offset
+        # With `keeps_all` the answer is older than a commit of the application, and librdkafka would begin there.
+        if not partition.position.keeps_all and floor < self._own_commits.get(partition.key, INVALID):
+            start, floor = None, INVALID
+            del self._own_commits[partition.key]
+        partition.position.keep_above(floor)
+        self._floors[partition.key] = floor if partition.position.withholds(floor) else INVALID
+        return start
+
+    def forget_committed(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget the offsets that the group had committed: librdkafka knows those that it commits itself.
+
+        An answer of the group that is taken after this is older.
+        """
+        for partition in partitions:
+            self._floors.pop(key_of(partition), None)
+            for assigned in tracked(self._assigned, [partition]):
+                assigned.position.keep_all()
+
+    def note_own_commits(self, offsets: Sequence[TopicPartition]) -> None:
+        """Note that librdkafka commits these offsets for the application. Empty: those that are stored."""
+        self.forget_committed(offsets)
+        self._own_commits.update({key_of(each): each.offset for each in offsets if each.offset >= 0})
+        if not offsets:
+            for partition in self._assigned.values():
+                self._note_own_commit(partition)
+
+    def _note_own_commit(self, partition: AssignedPartition) -> None:
+        known = self._own_commits.get(partition.key, INVALID)
+        self._own_commits[partition.key] = max(known, partition.position.last_stored)
+
+    def prepare_to_leave(self, partitions: Iterable[TopicPartition] | None) -> None:
+        """Prepare for the end of assignments. librdkafka then commits what is stored, also before the committed offset.
+
+        None: of all assignments. Positions are to be stored after this.
+        """
+        if self._settings.commits:
+            leaving = self._assigned.values() if partitions is None else tracked(self._assigned, partitions)
+            self.forget_committed([partition.topic_partition() for partition in leaving])
+
+    def end(self, partition: AssignedPartition) -> None:
+        """Note that the assignment of a partition has ended. If automatic commits are on, librdkafka commits."""
+        partition.position.release()
+        if self._settings.commits:
+            self._note_own_commit(partition)
