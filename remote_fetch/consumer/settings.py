@@ -97,6 +97,8 @@ class ConsumerSettings:
     def parse(cls, configuration: Mapping[str, Any]) -> ConsumerSettings:
         """Split a configuration. Raises ConfigError for a wrong key or value of remote-fetch."""
         flat = of_librdkafka(configuration)
+        if not Config.parse({ENABLED: flat.get(ENABLED)}).settings.enabled:
+            flat.pop("bootstrap.servers", None)  # librdkafka goes on if it can read one address of several
         parsed = Config.parse(flat)
         _refuse_typed(parsed)
         if not parsed.settings.enabled:

@@ -26,6 +26,15 @@ def test_switched_off_librdkafka_gets_all_keys_but_those_of_remote_fetch(off: di
     assert settings.librdkafka == theirs
 
 
+@pytest.mark.parametrize("name", ["bootstrap.servers", "metadata.broker.list"])
+@pytest.mark.parametrize("brokers", ["one:9092,two:99999", "one:port", ","])
+def test_only_librdkafka_judges_the_brokers_if_it_is_off(name: str, brokers: str) -> None:
+    given = {"group.id": "g", name: brokers}
+    assert ConsumerSettings.parse(given).librdkafka == given
+    with pytest.raises(ConfigError, match="bootstrap"):
+        ConsumerSettings.parse({**ON, "bootstrap.servers": brokers})
+
+
 def test_switched_on_librdkafka_neither_stores_nor_resets_offsets() -> None:
     settings = ConsumerSettings.parse({**ON, "auto.offset.reset": "smallest", "enable.auto.commit": False})
     assert settings.librdkafka == {
