@@ -10,8 +10,8 @@ Rules of the file:
   - A record that this release does not know may be about any segment: while there is one, only objects of deleted
     topics may be deleted.
   - An object of a segment without records may not be deleted if records were lost, or if known segments do not have
-    all offsets from the log start to that segment. The metadata topic may have been made again, or lack its last
-    records: then brokers read on by what they were told before.
+    all offsets from the log start to that segment: brokers may have read another metadata topic, or more of it.
+  - An object outside the folders in which the layout has segments may be of a backup, or of a copy of the cluster.
   - Two clusters may share the metadata topic: an object of a topic that this cluster does not have may be deleted only
     if a broker has begun to delete its segment.
 - Memory does not grow with the number of segments.
@@ -19,7 +19,8 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +28,7 @@ from remote_fetch.checks.audit_book import AuditBook
 from remote_fetch.checks.audit_rows import TopicTotals
 from remote_fetch.checks.audit_rules import (
     ENTRY_BYTES,
+    folder_above,
     is_one_word,
     judge_index_size,
     judge_life,
@@ -38,7 +40,7 @@ from remote_fetch.checks.audit_rules import (
 from remote_fetch.checks.audit_segment import SegmentLife, key_of, life_of
 from remote_fetch.checks.findings import Finding, FindingKind
 from remote_fetch.errors import CorruptSegment, SegmentNotFound, UnknownTopic, UnsupportedFormat
-from remote_fetch.fetch.inventory import ObjectInventory
+from remote_fetch.fetch.inventory import ExpectedObject, ObjectInventory
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.locate.replay import Replay
 from remote_fetch.locate.timeline_builder import TimelineBuilder
@@ -129,6 +131,7 @@ class Audit:
         self._topics: dict[str, Uuid | None] = {}
         self._names: set[str] = set()
         self._whole: dict[TopicIdPartition, int] = {}
+        self._folders: set[str] = set()
         self._asked = 0
         self.totals: tuple[TopicTotals, ...] = ()
         self.changed = 0
@@ -208,6 +211,8 @@ class Audit:
             if life.is_gone or history.is_buried or history.is_partition_gone or is_replaced:
                 is_sure = history.is_partition_gone or (history.is_ordered and life.is_deleted_last)
                 self._book.bury(life, is_sure=is_sure)
+                with suppress(CorruptSegment, UnsupportedFormat):
+                    self._expected(life)
                 continue
             is_topic_gone = self._is_topic_gone(life.segment_id.topic_id_partition)
             finding = judge_life(
@@ -227,7 +232,7 @@ class Audit:
                 yield finding
             return
         try:
-            expected = self._inventory.expected_objects(metadata)
+            expected = self._expected(life)
         except (CorruptSegment, UnsupportedFormat) as error:
             yield of_segment(Finding(FindingKind.WRONG_METADATA, str(error)), life)
             return
@@ -241,6 +246,12 @@ class Audit:
             for info in self._book.objects_named(each.name for each in expected):
                 found = replace(finding, object_name=info.name, size_bytes=info.size_bytes)
                 yield self._deletable(found, "an object of a deleted topic", why)
+
+    def _expected(self, life: SegmentLife) -> Sequence[ExpectedObject]:
+        """The objects of a segment, whose folder is noted. Raises the errors of `expected_objects`."""
+        expected = () if life.metadata is None else self._inventory.expected_objects(life.metadata)
+        self._folders.update(folder_above(each.name, life.segment_id) for each in expected[:1])
+        return expected
 
     def _judged_objects(self) -> Iterator[Finding]:
         for sized in self._book.wrong_objects():
@@ -269,10 +280,9 @@ class Audit:
         if self._asked >= _ASKED_AGAIN:
             return None
         self._asked += 1
-        try:
+        with suppress(SegmentNotFound):
             return self._inventory.object_size(name)
-        except SegmentNotFound:
-            return None
+        return None
 
     def _is_changed(self, segment_id: RemoteLogSegmentId) -> bool:
         """Whether the metadata topic has an event of the segment that is later than the first reading."""
@@ -322,20 +332,22 @@ class Audit:
         elif kind in ("gone", "doubtful"):
             if self._is_there(info):
                 why = None if kind == "gone" else "the last record of the segment does not say so"
-                yield self._left_over(found, "the segment was deleted, and this object of it is left", why)
+                yield self._left_over(found, owner, "the segment was deleted, and this object of it is left", why)
         elif kind == "none":
             text, why = "the metadata topic knows the topic, and not this segment", None
             if self._has_lost_records():
                 why = "records of the metadata topic were deleted"
             elif (start := start_of(info.name, owner)) is None or start > self._whole.get(owner.topic_id_partition, -1):
                 why = "it may have offsets of the log that no known segment has"
-            yield self._left_over(found, text, why)
+            yield self._left_over(found, owner, text, why)
         else:
             text = "the metadata topic has no event of this topic: another cluster's, or a topic of long ago"
             yield replace(found, kind=FindingKind.UNKNOWN_TOPIC, text=text)
 
-    def _left_over(self, found: Finding, text: str, why_not: str | None) -> Finding:
+    def _left_over(self, found: Finding, owner: RemoteLogSegmentId, text: str, why_not: str | None) -> Finding:
         """The finding of an object that no segment has. `why_not`: the reason for which a broker may still read it."""
+        if folder_above(found.object_name or "", owner) not in self._folders:
+            why_not = "it is not where the segments are: a backup's, or another cluster's"
         if not self._book.is_all_known():
             why_not = "the metadata topic has records in a form that this release does not know"
         return self._deletable(replace(found, kind=FindingKind.ORPHANED), text, why_not)
@@ -354,11 +366,10 @@ class Audit:
         if self._asked >= _ASKED_AGAIN:
             return True
         self._asked += 1
-        try:
+        with suppress(SegmentNotFound):
             self._inventory.object_size(info.name)
-        except SegmentNotFound:
-            return False
-        return True
+            return True
+        return False
 
     def _judged_deeply(self) -> Iterator[Finding]:
         total_bytes = sum(each.segment_bytes for each in self.totals)

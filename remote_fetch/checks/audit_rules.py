@@ -26,6 +26,7 @@ from remote_fetch.model import (
 
 __all__ = [
     "ENTRY_BYTES",
+    "folder_above",
     "is_one_word",
     "judge_index_size",
     "judge_life",
@@ -58,6 +59,12 @@ def start_of(name: str, segment_id: RemoteLogSegmentId) -> int | None:
     """The start offset of a segment by the name of its object. None if the name has no `object_stem`."""
     digits = name.rpartition(f"-{segment_id.id}")[0][-20:]
     return int(digits) if len(digits) == 20 and digits.isdecimal() else None
+
+
+def folder_above(name: str, segment_id: RemoteLogSegmentId) -> str:
+    """The folders of an object's name above the one that has the topic's id. Empty if the name does not have it."""
+    before, found, _ = name.partition(str(segment_id.topic_id_partition.topic_id))
+    return before.rpartition("/")[0] if found else ""
 
 
 def of_segment(finding: Finding, life: SegmentLife) -> Finding:

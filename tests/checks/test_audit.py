@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -529,6 +530,38 @@ def test_records_of_a_form_that_is_not_known_may_be_about_any_segment(sound: Aud
     assert all("this release does not know" in each.text for each in found if each.kind is KIND.ORPHANED)
     sound.delete_topic("codecs")
     assert {finding.kind for finding in sound.audit() if finding.may_delete} == {KIND.DELETED_TOPIC}
+
+
+@pytest.mark.parametrize("name", [NEWEST.name, "aiven-plain"])
+def test_a_backup_below_the_root(tmp_path: Path, name: str) -> None:
+    """It keeps segments that the brokers have deleted. Their objects in the brokers' own folder are left over."""
+    tier = AuditedTier.of(NEWEST if name == NEWEST.name else AivenTier(name), tmp_path / "tier")
+    segment = tier.segment(TOPIC, 0)
+    shutil.copytree(tier.folder, tmp_path / "backup")
+    (tmp_path / "backup").rename(tier.folder / "backup")
+    own = [path for path in tier.folder.rglob(f"*{segment.segment_id.id}*") if "backup" not in path.parts]
+    tier.log_starts[TOPIC, 0] = segment.end_offset + 1
+    tier.follow(segment, SegmentUpdateRecord(segment.segment_id, 1, NOW_MS, None, STATES.DELETE_SEGMENT_FINISHED))
+    found = [finding for finding in tier.audit() if finding.kind is KIND.ORPHANED]
+    listed = {finding.object_name for finding in found if finding.may_delete}
+    assert listed == {str(path.relative_to(tier.folder)) for path in own}
+    kept = [finding for finding in found if not finding.may_delete]
+    assert len(kept) == len(own)
+    assert all("a backup's" in finding.text for finding in kept)
+
+
+def test_the_only_topic_was_deleted(sound: AuditedTier) -> None:
+    """No segment is left that tells where segments are: those that were deleted do."""
+    segments = [one for number in (0, 1) for one in sound.timelines[_partition_of(sound, number)].segments]
+    for segment in segments:
+        sound.follow(segment, SegmentUpdateRecord(segment.segment_id, 1, NOW_MS, None, STATES.DELETE_SEGMENT_FINISHED))
+    found = sound.audit(topic=TOPIC)
+    assert {(finding.kind, finding.may_delete) for finding in found} == {(KIND.ORPHANED, True)}
+    assert {finding.segment_id for finding in found} == {segment.segment_id for segment in segments}
+
+
+def _partition_of(tier: AuditedTier, number: int) -> TopicIdPartition:
+    return tier.segment(TOPIC, 0, number).topic_id_partition
 
 
 @pytest.mark.parametrize("lost", [slice(2), slice(2, 3), slice(3, None), slice(None)], ids=str)

@@ -67,7 +67,7 @@ def test_a_copy_of_the_tier_that_was_damaged(
 def test_a_topic_that_was_deleted(
     rig: Rig, new_topic: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The broker deletes its objects. In a copy of the tier they are left."""
+    """The broker deletes its objects. In a copy of the tier they are left, and the delete list has them all."""
     topic = new_topic("audit-deleted")
     topics.create_topic(rig, topic)
     topics.produce(rig, topic, 60)
@@ -79,10 +79,12 @@ def test_a_topic_that_was_deleted(
     rig.until("the broker has deleted the segments", lambda: not list(folder.glob("*.log")))
     assert audit(rig, rig.remote, "-t", topic) == 0
     assert lines_of(capsys) == ([], [])
-    audit(rig, copy, "-t", topic)
+    deleted = tmp_path / "deleted.txt"
+    audit(rig, copy, "-t", topic, "--delete-list", str(deleted))
     found, _ = lines_of(capsys)
     assert {finding["finding"] for finding in found} <= {"orphaned", "deleted-topic"}
-    assert found
+    left = {str(path.relative_to(copy)) for path in copy.glob(f"*/{folder.name}/*")}
+    assert left == set(deleted.read_text(encoding="utf-8").splitlines()) != set()
 
 
 def test_records_deleted_before_the_upload(
