@@ -24,10 +24,10 @@ from uuid import uuid4
 from remote_fetch.config import Config
 from remote_fetch.config.settings import typed_option
 from remote_fetch.errors import RemoteFetchError
-from remote_fetch.fetch.plugins import kind_of, scheme_of
+from remote_fetch.fetch.plugins import kind_of
 from remote_fetch.fetch.pool import DaemonPool
 from remote_fetch.locate.replay_cache import MAX_FILE_BYTES, FileStore, StoreFailed
-from remote_fetch.session.filesystems import is_object_store, open_filesystem
+from remote_fetch.session.filesystems import folder_of, is_object_store, open_filesystem
 
 __all__ = ["Directory", "TimedStore", "UrlStore", "open_file_store"]
 
@@ -44,9 +44,9 @@ def open_file_store(config: Config, place: str) -> TimedStore:
     Raises ConfigError for an unknown scheme, MissingExtra if its SDK is not installed.
     """
     timeout_ms = config.settings.read_timeout_ms
-    scheme = scheme_of(place)
-    if scheme in ("", "file"):
-        return TimedStore(Directory(Path(place[len("file://") :] if scheme else place)), timeout_ms)
+    folder = folder_of(place)
+    if folder is not None:
+        return TimedStore(Directory(Path(folder)), timeout_ms)
     is_ours = kind_of(place) == kind_of(config.settings.storage_url or "")
     options = {name: typed_option(name, text) for name, text in config.options.items()} if is_ours else {}
     filesystem, path = open_filesystem(place, options, key=_KEY)

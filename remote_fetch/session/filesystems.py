@@ -17,12 +17,20 @@ from remote_fetch.errors import ConfigError, MissingExtra
 from remote_fetch.failures.store_errors import failure_of
 from remote_fetch.fetch.plugins import scheme_of
 
-__all__ = ["direct", "is_object_store", "open_filesystem", "protocols_of"]
+__all__ = ["direct", "folder_of", "is_object_store", "open_filesystem", "protocols_of"]
 
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure"}
 """The extra of remote-fetch that installs the SDK of a scheme."""
 _OBJECT_STORES = frozenset(_EXTRAS)
 """The fsspec protocols of stores without directories."""
+
+
+def folder_of(url: str) -> str | None:
+    """The directory of a path or a `file:` URL, as a local storage takes it. None for the URL of another store."""
+    from fsspec.core import strip_protocol  # noqa: PLC0415 - only where something is written
+
+    scheme = scheme_of(url)
+    return str(strip_protocol(scheme + url[len(scheme) :])) if scheme in ("", "file") else None
 
 
 def open_filesystem(url: str, options: Mapping[str, Any], *, key: str) -> tuple[Any, str]:

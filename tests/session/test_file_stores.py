@@ -34,6 +34,17 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TimedStore
     found.close()
 
 
+@pytest.mark.parametrize("place", ["~/c", "file://~/c", "file:{home}/c", "FILE://{home}/c"])
+def test_a_directory_is_named_as_that_of_a_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    store = opened(place.format(home=tmp_path))
+    store.write({NAMES[0]: b"x"})
+    store.close()
+    assert (tmp_path / "c" / NAMES[0]).read_bytes() == b"x"
+
+
 def test_files_are_replaced_and_missing_ones_left_out(store: TimedStore) -> None:
     assert store.read(NAMES) == {}
     store.write({NAMES[0]: b"old", NAMES[1]: b"1"})
