@@ -27,6 +27,7 @@ from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError
 from remote_fetch.hosts import shown_url
 from remote_fetch.model import RemoteLogSegmentMetadata
+from remote_fetch.session.filesystems import folder_of
 
 __all__ = ["DeepJournal", "place_of"]
 
@@ -74,7 +75,7 @@ def place_of(config: Config) -> str:
     parts += [f"layout.{name}={_hash(layout[name])}" for name in names]
     parts += _hashes({f"options.{name}": (name, options[name]) for name in options if name not in _SHOWN_OPTIONS})
     parts += [] if settings.fetcher_class is None else [f"fetcher={_hash(settings.fetcher_class)}"]
-    if settings.fetcher_class is not None or any(url and not _is_path(url) for url in urls):
+    if settings.fetcher_class is not None or any(url and folder_of(url) is None for url in urls):
         parts += _hashes(_environment())
     text = ", ".join(parts)
     shown = text.encode("utf-8", "backslashreplace").decode()
@@ -119,13 +120,10 @@ def _pruned(value: Any) -> Any:
     return {name: _pruned(inner) for name, inner in value.items() if name.lower() not in _CREDENTIALS}
 
 
-def _is_path(url: str) -> bool:
-    return url.rpartition("://")[0].lower() in ("", "file")
-
-
 def _shown_place(url: str) -> str:
     """A URL without secrets. Of a directory it is the whole path, without links, which may lead elsewhere later."""
-    return os.path.realpath(url.rpartition("://")[2]) if _is_path(url) else _shown_url(url)
+    folder = folder_of(url)
+    return _shown_url(url) if folder is None else os.path.realpath(folder)
 
 
 def _shown_url(url: str) -> str:

@@ -215,6 +215,8 @@ def test_a_directory_is_its_whole_path(tmp_path: Path, monkeypatch: pytest.Monke
     mine = place("tier")
     assert mine == f"{tmp_path}/a/tier"
     assert place("./tier/") == place(f"file://{tmp_path}/a/tier") == place(str(tmp_path / "link")) == mine
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert place(f"file:{tmp_path}/a/tier") == place("~/a/tier") == mine, "as the storage takes them"
     monkeypatch.chdir(tmp_path / "b")
     assert place("tier") == f"{tmp_path}/b/tier"
     assert place("tier?1") == f"{tmp_path}/b/tier?1"

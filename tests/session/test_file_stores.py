@@ -35,9 +35,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TimedStore
 
 
 @pytest.mark.parametrize("place", ["~/c", "file://~/c", "file:{home}/c", "FILE://{home}/c"])
-def test_a_directory_is_named_as_that_of_a_storage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
+def test_a_directory_is_named_as_that_of_a_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     store = opened(place.format(home=tmp_path))
     store.write({NAMES[0]: b"x"})
