@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 from remote_fetch.cli import main
 from tests.rig import topics
@@ -110,10 +110,16 @@ def test_a_sound_tier_of_five_thousand_segments(tmp_path: Path, capsys: pytest.C
         producer = Producer(
             {"bootstrap.servers": rig.bootstrap, "batch.num.messages": 1, "linger.ms": 0, **topics.QUIET}
         )
+        lost: list[KafkaError] = []
+
+        def note(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                lost.append(error)
+
         for number in range(SEGMENTS + PARTITIONS):
-            producer.produce("many", bytes([number % 251]) * 5_000, partition=number % PARTITIONS)
+            producer.produce("many", bytes([number % 251]) * 5_000, partition=number % PARTITIONS, on_delivery=note)
             producer.poll(0)
-        assert producer.flush(300) == 0
+        assert (producer.flush(300), lost) == (0, [])
         mixed_topic(rig, "mixed")
         topics.wait_tiered(rig, "mixed")
         topics.wait_tiered(rig, "many", range(PARTITIONS))
