@@ -43,9 +43,17 @@ _OTHER_NAMES = {
 
 def whole_number(text: str) -> int:
     """The number of an option. Raises ValueError, also for `1_0` and for digits of other scripts, which `int` takes."""
+    return int(_plain(text))
+
+
+def _number(text: str) -> float:
+    return float(_plain(text))
+
+
+def _plain(text: str) -> str:
     if "_" in text or not text.isascii():
         raise ValueError
-    return int(text)
+    return text
 
 
 class Parser(argparse.ArgumentParser):
@@ -54,9 +62,10 @@ class Parser(argparse.ArgumentParser):
     _words: Sequence[str] = ()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """As argparse's. The options of type `int` take `whole_number`."""
+        """As argparse's. Options of type `float` follow the rule of `whole_number` too."""
         super().__init__(*args, **kwargs)
         self.register("type", int, whole_number)
+        self.register("type", float, _number)
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None

@@ -16,6 +16,7 @@ def parser() -> Parser:
     command.add_argument("-D", dest="delimiter", default=r"\n")
     command.add_argument("--end")
     command.add_argument("-n", dest="number", type=int)
+    command.add_argument("--share", type=float, default=1.0)
     command.add_argument("-e", dest="exit", action="store_true")
     return found
 
@@ -37,7 +38,7 @@ def parser() -> Parser:
 )
 def test_the_word_after_an_option_is_its_value(words: tuple[str, ...], expected: dict[str, object]) -> None:
     defaults = {"command": "cat", "topic": None, "offsets": None, "delimiter": r"\n", "end": None, "number": None}
-    assert vars(parser().parse_args(["cat", *words])) == {**defaults, "exit": False, **expected}
+    assert vars(parser().parse_args(["cat", *words])) == {**defaults, "share": 1.0, "exit": False, **expected}
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,7 @@ def test_the_word_after_an_option_is_its_value(words: tuple[str, ...], expected:
         (("-n", "--"), "argument -n: invalid int value: '--'"),
         (("-n", "1_0"), "argument -n: invalid int value: '1_0'"),
         (("-n", "\u0663"), "argument -n: invalid int value: '\u0663'"),
+        (("--share", "1_0"), "argument --share: invalid float value: '1_0'"),
         (("--topic", "t", "--start=5"), "unrecognized arguments: --topic (here -t), --start (here -o), 1 word without"),
         (("--max-messages", "5"), "unrecognized arguments: --max-messages, 1 word without an option"),
     ],
