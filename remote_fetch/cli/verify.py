@@ -32,7 +32,7 @@ from remote_fetch.cli.options import (
     add_range_options,
     config_from,
 )
-from remote_fetch.cli.output import print_report
+from remote_fetch.cli.output import has_report, print_report
 from remote_fetch.cli.progress import Progress
 from remote_fetch.errors import ConfigError, RemoteFetchError, SegmentNotFound
 from remote_fetch.observe import Report
@@ -97,24 +97,26 @@ def _run(arguments: argparse.Namespace) -> int:
         prices = open_prices(session.config.settings)
         plans = plans_from(arguments, session)
         choices = choose(plans, arguments.sample, random.Random(seed))
-        if arguments.time:
-            for line in _timed(session, counter, choices):
+        try:
+            if arguments.time:
+                for line in _timed(session, counter, choices):
+                    progress.clear()
+                    print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
+                if not is_sample:
+                    progress(planned_read(plans))
+            compared = _sampled(progress, choices) if is_sample else lambda: None
+            for verdict in verify(session, choices, compared):
+                is_different = is_different or bool(verdict.findings)
                 progress.clear()
-                print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
-            if not is_sample:
-                progress(planned_read(plans))
-        compared = _sampled(progress, choices) if is_sample else lambda: None
-        for verdict in verify(session, choices, compared):
-            is_different = is_different or bool(verdict.findings)
-            progress.clear()
-            for line in [_json(verdict)] if arguments.json else _lines(verdict, paint):
-                print(line, flush=True)
-        progress.stop()
-        _check_compared(session, choices, arguments.topic)
-        if not arguments.quiet:
-            if is_sample:
-                print(f"% chosen with --seed {seed}", file=sys.stderr)
-            print_report(session, time.monotonic() - began, None, prices)
+                for line in [_json(verdict)] if arguments.json else _lines(verdict, paint):
+                    print(line, flush=True)
+            _check_compared(session, choices, arguments.topic)
+        finally:
+            progress.stop()
+            if has_report(session) and not arguments.quiet:
+                if is_sample:
+                    print(f"% chosen with --seed {seed}", file=sys.stderr)
+                print_report(session, time.monotonic() - began, None, prices)
     return DIFFERENT if is_different else 0
 
 

@@ -391,6 +391,20 @@ def test_a_sample_tells_its_share(
     assert shown == [Position("segments compared", number, 3) for number in (1, 2, 3)]
 
 
+def test_a_comparison_that_ctrl_c_ends_has_a_report(
+    run: Run, beside: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> Iterator[PartitionVerdict]:
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr("remote_fetch.cli.verify.verify", interrupted)
+    beside()
+    outcome = run("verify", "-t", "orders", "--url", str(tmp_path / "sound"), "--sample", "0.5", "--seed", "7")
+    assert (outcome.code, outcome.stdout) == (130, b"")
+    assert outcome.stderr.startswith("% chosen with --seed 7\n% 0 records in ")
+
+
 @pytest.mark.parametrize("share", ["0.5", "1"])
 def test_a_wait_is_told_also_in_a_sample(
     run: Run, beside: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: str
