@@ -63,7 +63,7 @@ _JAVA = frozenset(("needs_broker", "rig", "rig_39", "rig_43", "spark"))
 """Fixtures that start a broker or Spark, now or when they are asked to."""
 _OLDEST = ("rig_39", *VERSIONS[1:])
 """The parameters of a test that mean the oldest broker, by its fixture or by its version."""
-_SLOW_FOLDERS = ("rig", "contract", "stores", "spark", "golden", "read")
+_SLOW_FOLDERS = ("rig", "contract", "stores", "spark", "golden")
 
 
 @pytest.fixture(autouse=True, scope="session")
