@@ -102,10 +102,22 @@ def test_the_demo_with_the_wheel(wheel: Path, tmp_path: Path) -> None:
     assert "The records of tx-1 under both isolation levels" in output(command, "demo")
 
 
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an unpacked source distribution."""
+    place = tmp_path_factory.mktemp("source")
+    with tarfile.open(build("sdist", ROOT, place / "sdist")) as opened:
+        opened.extractall(place / "sources", filter="data")
+    (source,) = (place / "sources").iterdir()
+    return source
+
+
+def test_the_source_distribution_has_no_part_of_the_tests(source: Path) -> None:
+    """setuptools adds `tests/test*.py`, which cannot run without the files beside them."""
+    folders = {path.name for path in source.iterdir() if path.is_dir() and path.suffix != ".egg-info"}
+    assert folders == {"remote_fetch", "fetchers"}
+
+
 @pytest.mark.scheduled  # the library is compiled once more, in another folder
-def test_the_wheel_of_the_source_distribution_is_the_same(wheel: Path, tmp_path: Path) -> None:
-    archive = build("sdist", ROOT, tmp_path / "sdist")
-    with tarfile.open(archive) as opened:
-        opened.extractall(tmp_path / "sources", filter="data")
-    (source,) = (tmp_path / "sources").iterdir()
+def test_the_wheel_of_the_source_distribution_is_the_same(wheel: Path, source: Path, tmp_path: Path) -> None:
     assert contents(build("wheel", source, tmp_path / "of_sdist")) == contents(wheel)
