@@ -242,7 +242,8 @@ class Session:
 
     def inventory(self) -> ObjectInventory:
         """The part of the fetcher that tells the objects of the storage. Raises ConfigError if the fetcher cannot."""
-        if isinstance(self._fetcher, NoStorage):
+        settings = self.config.settings
+        if settings.storage_url is None and settings.fetcher_class is None:  # nothing is read, or a service's URLs
             raise no_storage_error()
         if not isinstance(self._fetcher, ObjectInventory):
             raise ConfigError(

@@ -72,9 +72,20 @@ def test_any_other_error_is_raised(tmp_path: Path) -> None:
         log_start(tmp_path, KafkaError._TRANSPORT)
 
 
-def test_brokers_without_a_storage() -> None:
+SERVICE = {
+    "remote.locator": "service",
+    "remote.locator.url": "http://127.0.0.1:9/",
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "u",
+    "sasl.password": "p",
+}
+
+
+@pytest.mark.parametrize("located_by", [{}, SERVICE], ids=["brokers", "service"])
+def test_brokers_without_a_storage(located_by: dict[str, str]) -> None:
     with (
-        Session.open({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}) as session,
+        Session.open({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, **located_by}) as session,
         pytest.raises(
             ConfigError, match=r"no remote storage is configured\. Set remote\.storage\.url \(--url"
         ) as caught,
