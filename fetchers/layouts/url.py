@@ -15,6 +15,7 @@ Rules of the file:
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
@@ -33,6 +34,8 @@ T = TypeVar("T")
 
 _LOG = "log"
 _MAX_METADATA_BYTES = 64 << 10
+_USER = re.compile(r"(https?://)[^/#]*@")
+"""The beginning of an HTTP URL with a user. Other URLs may have a container there."""
 
 
 class Locations(dict[str, str | None]):
@@ -191,8 +194,12 @@ def _leads_elsewhere(name: str) -> bool:
 
 
 def _folder(url: str) -> str:
-    """A root as the beginning of the locations below it. The slash at its end keeps out names that go on."""
-    return _without_file(url if is_path(url) else url.partition("?")[0]).rstrip("/") + "/"
+    """A root as the beginning of the locations below it, which lack its user and password.
+
+    The slash at its end keeps out names that go on.
+    """
+    place = url if is_path(url) else _USER.sub(r"\1", url.partition("?")[0])
+    return _without_file(place).rstrip("/") + "/"
 
 
 def _without_file(path: str) -> str:

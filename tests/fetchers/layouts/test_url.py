@@ -83,6 +83,21 @@ def test_a_path_of_this_machine_has_no_query(root: str, location: str) -> None:
     assert "s3cret" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("root", "location"),
+    [
+        ("https://me:s3cret@bucket.example/tier", "https://bucket.example/tier/7.log"),
+        ("abfs://box@account.example/tier", "abfs://box@account.example/tier/7.log"),
+    ],
+)
+def test_a_location_lacks_the_password_of_the_root(root: str, location: str) -> None:
+    layout = UrlLayout()
+    layout.configure({"remote.storage.url": root})
+    assert layout.read_segment(Store({"7.log": b"log"}), segment(location.encode()), 0, -1) == b"log"
+    with pytest.raises(UnsupportedFormat, match="does not lie below"):
+        layout.read_segment(Store({"7.log": b"log"}), segment(location.replace("://", "://x@").encode()), 0, -1)
+
+
 def test_a_location_for_each_file() -> None:
     store = Store({"a": b"log", "b": b"idx"})
     one = segment({"log": "a", "offset": f"{ROOT}/b", "transaction": None, "of no": "interest"})
