@@ -248,7 +248,7 @@ class _Plans:
             found = self._planner.first_offset_at(opened, earliest_us // 1000)
             first = stop if found is None else min(max(first, found), stop)
         if self._scan.timestamps_ascend and latest_us < _MAX_INT64:
-            found = self._records.first_offset_at(opened, latest_us // 1000 + 1)
+            found = self._records.first_offset_at(opened, latest_us // 1000 + 1, (first, stop))
             stop = stop if found is None else max(min(stop, found), first)
         return first, stop
 

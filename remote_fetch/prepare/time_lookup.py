@@ -60,14 +60,19 @@ class TimeLookup:
         self._fallback = session.fallback
         self._passes_markers = passes_markers
 
-    def first_offset_at(self, opened: OpenPartition, timestamp_ms: int) -> int | None:
+    def first_offset_at(
+        self, opened: OpenPartition, timestamp_ms: int, offsets: tuple[int, int] | None = None
+    ) -> int | None:
         """The first offset whose record is not before `timestamp_ms`, None if there is none.
+
+        `offsets` [first, stop): the tier is searched there alone. None: the whole log is searched.
 
         With `passes_markers`, None if the tier has none, or cannot be read and there are brokers.
 
         Raises the errors of reading.
         """
-        steps = plan_offsets(opened.partition, opened, opened.first_offset, opened.last_start)
+        first, stop = offsets or (opened.first_offset, opened.last_start)
+        steps = plan_offsets(opened.partition, opened, first, min(stop, opened.last_start))
         if self._brokers is None:
             refuse_broker_ranges(opened.timeline, steps)
         pieces = list(leading_slices(steps))

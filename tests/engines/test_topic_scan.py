@@ -146,11 +146,18 @@ def test_a_marker_is_later_than_the_records_behind_it(tmp_path: Path) -> None:
         log.commit(7, timestamp_ms=24 * HOUR_MS)
         log.roll()
     write_kafka_local(tmp_path / "tier", log.segments())
-    cost = Cost({"remote.storage.url": str(tmp_path / "tier")}, timestamps_ascend=True)
+    config = {"remote.storage.url": str(tmp_path / "tier")}
+    cost = Cost(config, timestamps_ascend=True)
     before = pc.field("timestamp") < pa.scalar(2 * HOUR_MS * 1000, pa.timestamp("us", "UTC"))
     found = [batch.column("offset") for batch in cost.scan.batches(["offset"], before)]
     assert [offset for column in found for offset in column.to_pylist()] == [0, 1, 2, 4, 5, 6]
     assert cost.records == 6, "the read ends before the first record that is too late"
+    # A look-up of a time searches the wanted offsets alone, which lie in the last segment.
+    last, soon = Cost(config, timestamps_ascend=True), Cost(config, timestamps_ascend=True)
+    behind = pc.field("offset") >= 12
+    before = pc.field("timestamp") < pa.scalar(9 * HOUR_MS * 1000, pa.timestamp("us", "UTC"))
+    assert list(last.scan.batches(["offset"], behind)) == list(soon.scan.batches(["offset"], behind & before))
+    assert soon.gets <= last.gets + 1
 
 
 @each_of("engine", ["polars", "duckdb"])

@@ -393,6 +393,18 @@ class TestTimes:
         assert asked[IndexType.TIMESTAMP] == 9
         assert asked[None] + asked[IndexType.OFFSET] < 9
 
+    @pytest.mark.parametrize(
+        ("wanted", "searched"), [((65, 75), {60}), ((65, 1000), {60, 80}), (None, {0, 20, 40, 60, 80})]
+    )
+    def test_only_the_wanted_offsets_are_searched(self, wanted: tuple[int, int] | None, searched: set[int]) -> None:
+        bucket = WatchedBucket(Bucket(plain_log(segments=5).segments(DENSE)))
+        with Session(Config.parse({}), bucket) as session:
+            (partition,) = session.locator.partitions("topic")
+            opened = Planner(session, UNCOMMITTED).open_timeline(session.locator.timeline(partition), LogBounds())
+            before = len(bucket.calls)
+            found = TimeLookup(session).first_offset_at(opened, FIRST_TIMESTAMP_MS + 10**9, wanted)
+        assert (found, {call.metadata.start_offset for call in bucket.calls[before:]}) == (None, searched)
+
     def test_listed_segments_are_passed_over_at_once(self) -> None:
         log = plain_log(segments=4)
         middle = [segment.metadata.start_offset for segment in log.segments()[1:3]]
