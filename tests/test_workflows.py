@@ -27,7 +27,7 @@ def runs(name: str) -> str:
 
 def test_what_the_workflows_run_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    for name in ("ci", "wheels"):
+    for name in ("ci", "docs", "wheels"):
         text = runs(name)
         assert set(re.findall(r"^make ([a-z-]+)", text, re.MULTILINE)) <= targets
         modules = re.findall(r"-m (tools\.\w+)", text)
@@ -68,6 +68,11 @@ def test_every_python_that_is_promised_is_tried() -> None:
         step["with"]["python-version"] for step in workflow("ci")["jobs"]["change"]["steps"] if "python" in str(step)
     }
     assert ci == oldest
+
+
+def test_every_extra_of_users_is_tried() -> None:
+    (tried,) = re.findall(r"^ *extras=(\S+)$", runs("wheels"), re.MULTILINE)
+    assert tried.split(",") == sorted(PROJECT["optional-dependencies"].keys() - {"dev"})
 
 
 def test_the_files_of_a_release_are_signed() -> None:
