@@ -19,9 +19,9 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from remote_fetch.checks.audit_book import AuditBook
@@ -38,9 +38,10 @@ from remote_fetch.checks.audit_rules import (
     start_of,
 )
 from remote_fetch.checks.audit_segment import SegmentLife, key_of, life_of
+from remote_fetch.checks.audit_sources import AuditOptions, AuditSources
 from remote_fetch.checks.findings import Finding, FindingKind
 from remote_fetch.errors import CorruptSegment, SegmentNotFound, UnknownTopic, UnsupportedFormat
-from remote_fetch.fetch.inventory import ExpectedObject, ObjectInventory
+from remote_fetch.fetch.inventory import ExpectedObject
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.locate.replay import Replay
 from remote_fetch.locate.timeline_builder import TimelineBuilder
@@ -54,28 +55,11 @@ from remote_fetch.model import (
 )
 from remote_fetch.progress import Position, Progressed
 
-__all__ = ["NO_TOPIC", "Audit", "AuditOptions", "AuditSources"]
-
-NO_TOPIC = Uuid(bytes(16))
-"""The id of no topic (Kafka's ZERO_UUID)."""
+__all__ = ["Audit"]
 
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 _ASKED_AGAIN = 1_000
 """How many objects are asked for one by one. If more seem to be missing, the listing is right."""
-
-
-@dataclass(frozen=True, slots=True)
-class AuditOptions:
-    """The scope of an audit.
-
-    - `topic` is one topic (NAME or NAME:ID), None: all topics.
-    - A copy or a deletion that began before `stale_before_ms` and did not end is a finding.
-    - `is_deep`: every segment is read whole.
-    """
-
-    topic: str | None
-    stale_before_ms: int
-    is_deep: bool = False
 
 
 class _Records(TimelineBuilder):
@@ -88,25 +72,6 @@ class _Records(TimelineBuilder):
     def apply(self, value: Any, *, key: bytes | None = None, offset: int, source: int = 0) -> None:
         """As `TimelineBuilder.apply`."""
         self._take(value, key, offset, source)
-
-
-@dataclass(frozen=True, slots=True)
-class AuditSources:
-    """Where an audit gets its facts.
-
-    - `inventory` tells the objects. `stored_size` as `StoredSizer.stored_size`.
-    - `open_records` opens the metadata topic with a function that makes empty replays. The result reads on to the end.
-    - `topic_id` tells the id that a topic has now: `NO_TOPIC` if there is none, None if the brokers do not tell.
-    - `log_start` tells the log start offset of a partition, None if the brokers do not tell.
-    - `read_deeply` tells what is wrong with the bytes of a segment.
-    """
-
-    inventory: ObjectInventory
-    open_records: Callable[[Callable[[Uuid | None], Replay]], Callable[[], object]]
-    topic_id: Callable[[str], Uuid | None]
-    log_start: Callable[[TopicIdPartition], int | None]
-    read_deeply: Callable[[RemoteLogSegmentMetadata], Iterable[Finding]] = lambda _: ()
-    stored_size: Callable[[RemoteLogSegmentMetadata], int | None] = lambda _: None
 
 
 class Audit:

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 from confluent_kafka import KafkaError, KafkaException
 
-from remote_fetch.checks.audit import NO_TOPIC, AuditSources
 from remote_fetch.checks.audit_deep import DeepAudit
+from remote_fetch.checks.audit_sources import NO_TOPIC, AuditSources
 from remote_fetch.checks.deep_journal import DeepJournal
 from remote_fetch.errors import ConfigError, UnknownTopic
 from remote_fetch.locate.cluster import Cluster

@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from remote_fetch.amounts import counted, human_bytes
-from remote_fetch.checks.audit import Audit, AuditOptions
+from remote_fetch.checks.audit import Audit
 from remote_fetch.checks.audit_of_session import audit_sources
 from remote_fetch.checks.audit_rows import TopicTotals
+from remote_fetch.checks.audit_sources import AuditOptions
 from remote_fetch.checks.deep_journal import DeepJournal, place_of
 from remote_fetch.checks.findings import SEVERITIES, Finding, FindingKind, Severity
 from remote_fetch.cli.color import Color, Paint, add_color_option, paint_from

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from remote_fetch.checks.audit import NO_TOPIC, Audit, AuditOptions, AuditSources
+from remote_fetch.checks.audit import Audit
 from remote_fetch.checks.audit_deep import DeepAudit
+from remote_fetch.checks.audit_sources import NO_TOPIC, AuditOptions, AuditSources
 from remote_fetch.checks.deep_journal import DeepJournal
 from remote_fetch.checks.findings import Finding
 from remote_fetch.formats.metadata_records import MetadataRecord, SegmentMetadataRecord, SegmentUpdateRecord

@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from fetchers.layouts.kafka_local import KafkaLocalLayout
-from remote_fetch.checks.audit import Audit, AuditOptions, AuditSources
+from remote_fetch.checks.audit import Audit
+from remote_fetch.checks.audit_sources import AuditOptions, AuditSources
 from remote_fetch.errors import SegmentNotFound
 from remote_fetch.fetch.inventory import ExpectedObject
 from remote_fetch.fetch.spi import ObjectInfo

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remote_fetch.checks.audit import AuditSources
+from remote_fetch.checks.audit_sources import AuditSources
 from remote_fetch.checks.deep_journal import DeepJournal
 from remote_fetch.session.session import Session
 from tests.checks.audited import AuditedTier
