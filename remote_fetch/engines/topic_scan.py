@@ -162,8 +162,7 @@ def scan_topic(
 
     Args:
         timestamps_ascend: The records of each partition stand in order of their timestamps, as with LogAppendTime. Then
-            a filter on the latest time ends the read, if that record is in the tier. Else it cannot: a later record
-            may be an earlier one in time.
+            a filter on the latest time ends the read. Else it cannot: a later record may be an earlier one in time.
 
     Raises:
         ConfigError: an argument or configuration key is wrong.

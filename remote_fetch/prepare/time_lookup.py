@@ -4,7 +4,7 @@ Rules of the file:
 
 - The answer equals that of a broker's ListOffsets: the first record, in offset order, that is not before the time.
   Control records count too. A marker has the clock of its broker: a notice says so if the records after it are older.
-  A look-up that passes markers takes records alone, and never asks a broker.
+  A look-up that passes markers takes records alone. If a broker's answer is a marker, it gives none.
 - An index only tells where to look. If the batches contradict it, the segment is searched again without it.
 - The bounds of a segment may be wrong. So the other segments that share offsets with it are searched too, up to the
   record that was found.
@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from threading import Lock
 
 from remote_fetch.decode.decoded_rows import arrow_of
 from remote_fetch.decode.run_decoder import BatchReader
@@ -31,7 +32,7 @@ from remote_fetch.locate.lineage import epoch_at
 from remote_fetch.locate.listing import GAP_HINT
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import Notice, SegmentScanned
-from remote_fetch.plan.ranges import SegmentSlice, leading_slices, plan_offsets
+from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice, leading_slices, plan_offsets
 from remote_fetch.prepare.batch_walk import batches_of, first_sound
 from remote_fetch.prepare.order import MisleadingIndex, check_order
 from remote_fetch.prepare.positions import narrow_slice
@@ -52,13 +53,14 @@ _MOST_AT_ONCE = 64
 class TimeLookup:
     """Looks up times in the partitions of one session. Thread-safe.
 
-    `passes_markers`: control records do not count. Brokers are then not asked, because for them they count.
+    `passes_markers`: control records do not count. For a broker they count, so it is asked for the record as well.
     """
 
     def __init__(self, session: Session, *, passes_markers: bool = False) -> None:
         self._storage, self._locator, self._brokers = session.storage, session.locator, session.brokers
         self._fallback = session.fallback
         self._passes_markers = passes_markers
+        self._reading = Lock()
 
     def first_offset_at(
         self, opened: OpenPartition, timestamp_ms: int, offsets: tuple[int, int] | None = None
@@ -67,12 +69,13 @@ class TimeLookup:
 
         `offsets` [first, stop): the tier is searched there alone. None: the whole log is searched.
 
-        With `passes_markers`, None if the tier has none, or cannot be read and there are brokers.
+        With `passes_markers`, None as well if a broker has a marker there, or a record that the isolation level hides.
 
         Raises the errors of reading.
         """
         first, stop = offsets or (opened.first_offset, opened.last_start)
-        steps = plan_offsets(opened.partition, opened, first, min(stop, opened.last_start))
+        stop = min(stop, opened.last_start)
+        steps = plan_offsets(opened.partition, opened, first, stop)
         if self._brokers is None:
             refuse_broker_ranges(opened.timeline, steps)
         pieces = list(leading_slices(steps))
@@ -83,10 +86,18 @@ class TimeLookup:
         except RemoteFetchError as error:
             self._fallback.after(error, opened.partition, pieces[0].first_offset, pieces[-1].last_offset)
         assert self._brokers is not None, "only a session with a broker falls back"
-        if self._passes_markers:
-            return None
         # The broker knows the whole log. Its answer lies after the searched slices, which have no such record.
-        return self._brokers.guard.offset_for_time(opened.partition, timestamp_ms, opened.isolation)
+        found = self._brokers.guard.offset_for_time(opened.partition, timestamp_ms, opened.isolation)
+        return None if self._passes_markers and not self._is_record(opened, found, stop) else found
+
+    def _is_record(self, opened: OpenPartition, offset: int | None, stop: int) -> bool:
+        """Whether the broker gives a record at `offset`, before `stop`."""
+        reader = self._fallback.reader
+        if reader is None or offset is None or offset >= stop:
+            return False
+        step = BrokerRange(opened.partition, offset, offset, Reason.NOT_TIERED)
+        with self._reading:  # several partitions are looked up at once, and only one thread may use the reader
+            return sum(batch.num_rows for batch in reader.read(step, opened.isolation, ("offset",))) > 0
 
     def _first_in_tier(self, opened: OpenPartition, pieces: Iterable[SegmentSlice], timestamp_ms: int) -> int | None:
         for piece in self._not_passed(pieces, timestamp_ms):

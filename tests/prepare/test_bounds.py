@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError, CorruptSegment, OffsetOutOfRange, Unlocatable
 from remote_fetch.model import IndexType, IsolationLevel, LogBounds, RemoteLogSegmentMetadata, TopicIdPartition
+from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.prepare.bounds import Bound, Edge, Timestamp, parse_bound, resolve
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.time_lookup import TimeLookup
@@ -467,14 +470,24 @@ def moment_of(offset: int) -> datetime:
 
 
 class FakeCluster:
-    """A fake cluster. `offset_for_time` always returns 17, and records the timestamps that it was asked for."""
+    """A fake cluster. `offset_for_time` always returns 17, and records the timestamps that it was asked for.
 
-    def __init__(self) -> None:
+    `records` are the offsets that it reads.
+    """
+
+    def __init__(self, records: Sequence[int] = ()) -> None:
         self.asked: list[int] = []
+        self.reads: list[tuple[int, int]] = []
+        self._records = records
 
     def offset_for_time(self, partition: TopicIdPartition, timestamp_ms: int, isolation: IsolationLevel) -> int:
         self.asked.append(timestamp_ms)
         return 17
+
+    def read(self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        self.reads.append((step.first_offset, step.last_offset))
+        rows = [offset for offset in self._records if step.first_offset <= offset <= step.last_offset]
+        yield pa.record_batch([pa.array(rows, pa.int64())], list(columns))
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -498,20 +511,27 @@ class TestTimesWithABroker:
         assert first_with(broker, log, lambda call: None, FIRST_TIMESTAMP_MS + 1000) == (5, 60)
         assert broker.asked == []
 
-    def test_a_look_up_that_passes_markers_does_not_ask_it(self) -> None:
-        """A broker's answer may be a marker."""
-        broker, log = FakeCluster(), plain_log()
+    @pytest.mark.parametrize(
+        ("end", "records", "found"), [(20, [17, 18], 17), (20, [16, 18], None), (17, [17, 18], None)]
+    )
+    def test_a_look_up_that_passes_markers_asks_for_the_record(
+        self, end: int, records: list[int], found: int | None
+    ) -> None:
+        """A broker's answer may be a marker. The log may have grown, and its reader waits for what the log lacks."""
+        broker, log = FakeCluster(records), plain_log(segments=1, batches=3)
         segments = log.segments(DENSE)
         config = Config.parse(snapshot_config(one.metadata for one in segments))
         with Session(config, Bucket(segments)) as session:
             (partition,) = session.locator.partitions("topic")
             timeline = session.locator.timeline(partition)
-            opened = Planner(session, UNCOMMITTED).open_timeline(timeline, LogBounds(0, log.next_offset + 10))
+            opened = Planner(session, UNCOMMITTED).open_timeline(timeline, LogBounds(0, end))
             session.brokers = cast(Brokers, SimpleNamespace(cluster=broker, guard=broker))
+            session.fallback.reader = cast(BrokerReader, broker)
             times = TimeLookup(session, passes_markers=True)
             assert times.first_offset_at(opened, FIRST_TIMESTAMP_MS + 1000) == 5
-            assert times.first_offset_at(opened, FIRST_TIMESTAMP_MS + 10**9) is None
-        assert broker.asked == []
+            assert broker.asked == []
+            assert times.first_offset_at(opened, FIRST_TIMESTAMP_MS + 10**9) == found
+        assert broker.reads == ([] if end == 17 else [(17, 17)])
 
 
 def first_with(broker: FakeCluster, log: LogBuilder, schedule: Schedule, timestamp_ms: int) -> tuple[int, int]:
