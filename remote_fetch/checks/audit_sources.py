@@ -1,4 +1,4 @@
-"""What an audit is told: its scope, and where it gets its facts."""
+"""The scope of an audit, and the sources of its facts."""
 
 from __future__ import annotations
 
