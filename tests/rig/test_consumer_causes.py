@@ -237,13 +237,14 @@ def test_only_the_applications_thread_touches_librdkafkas_consumer(
 
 def once(happening: Callable[[], object], raised: type[Exception] | None = None) -> Meddle:
     """Call `happening` before the first segment of the second half is read. Then the store answers, or raises."""
-    done: list[bool] = []
+    lock, done = threading.Lock(), list[bool]()
 
     def meddle(call: FetchCall, data: Buffer | None) -> Buffer | None:
         if call.index_type is None and call.metadata.start_offset >= MIDDLE // 2:
-            if not done:
-                done.append(True)
-                happening()
+            with lock:  # another segment may be read at the same time: its read must not fail before
+                if not done:
+                    done.append(True)
+                    happening()
             if raised is not None:
                 raise raised("injected")
         return data
