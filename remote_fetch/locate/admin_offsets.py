@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from typing import Any
 
@@ -101,7 +101,7 @@ class AdminOffsets:
     def _ask(
         self,
         admin: AdminClient,
-        wanted: Sequence[TopicPartition],
+        wanted: list[TopicPartition],
         *specs: Callable[[], OffsetSpec],
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
         timeout_s: float,
@@ -115,8 +115,9 @@ class AdminOffsets:
             admin.list_offsets(dict.fromkeys(wanted, spec()), isolation_level=level, request_timeout=timeout_s)
             for spec in specs
         ]
+        asked = [answers[partition] for answers in requests for partition in wanted]
         try:
-            found = [[_checked(answers[partition], partition) for partition in wanted] for answers in requests]
+            found = iter(list(map(_checked, asked, wanted * len(specs))))  # no frame of Python's between, see `finally`
         except KafkaException as error:
             if is_of_another_leader(error) or is_unanswered(error):
                 # After most of these errors librdkafka's AdminClient (2.16) keeps its cached leaders. Without a new
@@ -125,9 +126,9 @@ class AdminOffsets:
                     admin.list_topics(wanted[0].topic, timeout=min(LEADER_LOOKUP_S, timeout_s))
             raise
         finally:
-            del requests  # else a future, its error and this frame hold each other, and the client
+            del requests, asked  # else a future, its error and this frame hold each other, and the client
         self._answered()
-        return found
+        return [[next(found) for _ in wanted] for _ in specs]
 
 
 def _checked(answer: Future[Any], partition: TopicPartition) -> Any:
@@ -138,6 +139,8 @@ def _checked(answer: Future[Any], partition: TopicPartition) -> Any:
         if error.args[0].code() == KafkaError._NOENT:  # librdkafka's word for partitions of which it knows no leader
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, error.args[0].str())) from error
         raise
+    finally:
+        del answer  # as in `_ask`
     if found.offset < 0:
         text = f"no answer about the offsets of {partition.topic}-{partition.partition}"
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))

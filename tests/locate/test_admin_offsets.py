@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import weakref
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -147,3 +150,18 @@ def test_ends_and_epochs() -> None:
     assert admin.offsets.latest_epoch(WANTED) is None
     with pytest.raises(KafkaException, match="UNKNOWN_TOPIC"):
         admin.ends_of({2})
+
+
+@pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError._NOENT, KafkaError.TOPIC_AUTHORIZATION_FAILED])
+def test_an_error_does_not_keep_the_client(code: int) -> None:
+    """librdkafka aborts the process if Python's collector ends a client in a thread of that client."""
+    admin = Admin(error=code)
+    kept = weakref.ref(admin)
+    gc.disable()
+    try:
+        with contextlib.suppress(KafkaException):
+            admin.ends_of({2, 3})
+        del admin
+        assert kept() is None
+    finally:
+        gc.enable()
