@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,16 @@ def giving(kind: pa.DataType, value: Any = None) -> Callable[[pa.RecordBatch], p
         return pa.table([*map(batch.column, names), made], names=[*names, "x"])
 
     return transform
+
+
+@contextmanager
+def changed(tmp_path: Path) -> Iterator[Any]:
+    """An update of the table's schema, as another engine makes it."""
+    with (
+        closing(load_catalog("lake", type="sql", uri=f"sqlite:///{tmp_path}/lake/catalog.db")) as catalog,
+        catalog.load_table("lake.topic").update_schema(allow_incompatible_changes=True) as update,
+    ):
+        yield update
 
 
 TEXT, BYTES = pa.string(), pa.binary()
@@ -95,10 +105,7 @@ def test_a_renamed_column(tmp_path_factory: pytest.TempPathFactory, before: str,
     topic, where = Topic(tmp_path / "tier").grow(1), target("iceberg", tmp_path / "lake")
     writes = giving(pa.struct([("a", TEXT)]), {"a": "b"})
     export(topic, where, transform=writes)
-    with (
-        closing(load_catalog("lake", type="sql", uri=f"sqlite:///{tmp_path}/lake/catalog.db")) as catalog,
-        catalog.load_table("lake.topic").update_schema() as update,
-    ):
+    with changed(tmp_path) as update:
         update.rename_column(before, after)
     topic.grow(1)
     with pytest.raises(ConfigError, match=rf"do not fit the table lake\.topic: {before} was renamed to "):
@@ -125,10 +132,7 @@ def test_a_dropped_column(
     tmp_path = tmp_path_factory.mktemp("lake")
     topic, where = Topic(tmp_path / "tier").grow(1), target("iceberg", tmp_path / "lake")
     export(topic, where, transform=giving(first))
-    with (
-        closing(load_catalog("lake", type="sql", uri=f"sqlite:///{tmp_path}/lake/catalog.db")) as catalog,
-        catalog.load_table("lake.topic").update_schema(allow_incompatible_changes=True) as update,
-    ):
+    with changed(tmp_path) as update:
         update.delete_column("x")
     topic.grow(1)
     if said is None:
@@ -145,10 +149,7 @@ def test_an_identifier_field(tmp_path: Path) -> None:
     """pyiceberg refuses to make it optional, in pydantic's words."""
     topic, where = Topic(tmp_path / "tier").grow(1), target("iceberg", tmp_path / "lake")
     export(topic, where, columns=["partition", "offset"])
-    with (
-        closing(load_catalog("lake", type="sql", uri=f"sqlite:///{tmp_path}/lake/catalog.db")) as catalog,
-        catalog.load_table("lake.topic").update_schema(allow_incompatible_changes=True) as update,
-    ):
+    with changed(tmp_path) as update:
         update.update_column("offset", required=True)
         update.set_identifier_fields("offset")
 
@@ -166,10 +167,7 @@ def test_a_column_that_each_row_has_to_have(tmp_path: Path) -> None:
     """pyiceberg refuses the files, and prints a table."""
     topic, where = Topic(tmp_path / "tier").grow(1), target("iceberg", tmp_path / "lake")
     export(topic, where, columns=["partition", "offset"])
-    with (
-        closing(load_catalog("lake", type="sql", uri=f"sqlite:///{tmp_path}/lake/catalog.db")) as catalog,
-        catalog.load_table("lake.topic").update_schema(allow_incompatible_changes=True) as update,
-    ):
+    with changed(tmp_path) as update:
         update.add_column("place", StringType(), required=True)
     with pytest.raises(ConfigError, match=r"do not fit the table lake\.topic: place is required there"):
         export(topic, where, columns=["partition", "offset"])
