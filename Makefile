@@ -86,14 +86,15 @@ broker: $(VENV)/dev.stamp  ## a real broker with tiered storage to try things on
 # - FAST=1: no broker, no Spark, no server of a store, nothing slow.
 # - a change: all but what is marked `scheduled`. Random searches try a fifth of their examples (tests/searches.py).
 # - the schedule (.github/workflows/ci.yml): all, and the random searches at length.
+# A few tests that fail beside all others are run once more, alone (tests/second_run.py).
 FIFTH   := REMOTE_FETCH_EXAMPLES=$(or $(REMOTE_FETCH_EXAMPLES),0.2)
 
 ifdef FAST
 test: test-fast  ## with FAST=1 the tests that need no Java and take a minute and a half; else check, then what proves a change
 else
 test: check
-	$(FIFTH) $(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not scheduled"
-	$(if $(DECODING),$(FIFTH) $(BIN)/python -m pytest -n 2 --dist loadfile -p tools.interpreted_decoder -m "not scheduled" $(DECODING))
+	$(FIFTH) $(BIN)/python -m pytest $(SIDE_BY_SIDE) --second-run 3 -m "not scheduled"
+	$(if $(DECODING),$(FIFTH) $(BIN)/python -m pytest -n 2 --dist loadfile --second-run 3 -p tools.interpreted_decoder -m "not scheduled" $(DECODING))
 endif
 
 test-fast: $(VENV)/dev.stamp
@@ -101,8 +102,8 @@ test-fast: $(VENV)/dev.stamp
 	  -m "not scheduled and not java and not servers and not slow"
 
 test-all: check  ## check, then all tests, with the native decoder and in plain Python
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -p tools.interpreted_decoder $(ALL_DECODING)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --second-run 3
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --second-run 3 -p tools.interpreted_decoder $(ALL_DECODING)
 
 # SECONDS_EACH: of the random workload on each version of Kafka; a group has a 32nd of it.
 SECONDS_EACH ?= 120

@@ -4,7 +4,7 @@ Rules of the file:
 
 - It has only the behaviour of the whole session, so that a test file can be read without this one.
 - It has no fixtures except the shared brokers of tests/rig/brokers.py, the Spark session of tests/spark/session.py, the
-  directory of temporary files, and the watch over threads.
+  directory of temporary files, the watch over threads, and the limits that the product is shipped with.
 
 * A skipped test is listed with its reason. Where `REMOTE_FETCH_STRICT=1` says that every tool is meant to be at hand,
   as in CI, it fails the session.
@@ -14,8 +14,9 @@ Rules of the file:
 * A test on the oldest broker is marked `scheduled`, unless it is marked `each_version`: `make test` leaves it to
   `make test-all`.
 * A failed test shows what its broker said.
+* With `--second-run N`, as in `make test`, at most N failed tests are run once more, alone (second_run.py).
 * A test that leaves threads of ours behind fails.
-* A random search has no deadline.
+* A random search has no deadline, and a test that sets no limit waits for a store as long as patience.py says.
 * The head of the session names the variant of the decoder that the tests use.
 * The files that take longest come first, so that no process is left alone with one of them at the end.
 * With several processes, process_groups.py says which files a process runs.
@@ -32,10 +33,12 @@ from collections.abc import Generator, Iterator, Sequence
 import pytest
 
 from tests.own_threads import native_threads, watch_threads
+from tests.patience import SHIPPED, UNHURRIED, set_limits
 from tests.process_groups import group_scheduling
 from tests.rig.brokers import needs_broker, new_topic, rig, rig_39, rig_43
 from tests.rig.rig import VERSIONS, Rig
 from tests.searches import take_time
+from tests.second_run import SecondRun
 from tests.spark.session import spark
 
 __all__ = ["needs_broker", "new_topic", "rig", "rig_39", "rig_43", "spark"]
@@ -85,12 +88,24 @@ def threads_end() -> Iterator[None]:
         time.sleep(0.01)
 
 
+@pytest.fixture
+def shipped_limits() -> Iterator[None]:
+    """The defaults for users, in a test that is about them."""
+    set_limits(SHIPPED)
+    yield
+    set_limits(UNHURRIED)
+
+
 class SkippedTests:
     """Collects what was skipped and why, and turns it into a failure where nothing may be skipped."""
 
     def __init__(self, *, strict: bool) -> None:
         self.strict = strict
         self.reasons: list[tuple[str, str]] = []
+
+    def may_pass(self) -> bool:
+        """Whether the session may pass, as far as skipped tests say."""
+        return not (self.strict and self.reasons)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note a skipped test; an expected failure is not one."""
@@ -105,16 +120,12 @@ class SkippedTests:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Fail a session that would have passed."""
-        if (
-            self.strict
-            and self.reasons
-            and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-        ):
+        if not self.may_pass() and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say why the session failed; without strictness pytest's own summary already has the reasons."""
-        if self.strict and self.reasons:
+        if not self.may_pass():
             terminalreporter.section("REMOTE_FETCH_STRICT: no test may be skipped here", red=True)
             for nodeid, reason in self.reasons:
                 terminalreporter.line(f"{nodeid}: {reason}")
@@ -149,13 +160,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("faults", "random faults of a store (tests/stores/test_faults.py)").addoption(
         "--fault-schedules", type=int, default=24, metavar="N", help="how many schedules are run (24)"
     )
+    parser.getgroup("general").addoption(
+        "--second-run", type=int, default=0, metavar="N", help="run at most N failed tests once more, alone (0)"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start watching for skipped tests, and let random searches take their time."""
+    """Start watching for skipped tests, and let random searches and stores take their time."""
     take_time()
+    set_limits(UNHURRIED)
     strict = os.environ.get("REMOTE_FETCH_STRICT", "") not in ("", "0")
-    config.pluginmanager.register(SkippedTests(strict=strict), "skipped-tests")
+    skipped = SkippedTests(strict=strict)
+    config.pluginmanager.register(skipped, "skipped-tests")
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(SecondRun(config.getoption("second_run"), skipped.may_pass), "second-run")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

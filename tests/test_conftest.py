@@ -25,6 +25,7 @@ SKIPPED = "import pytest\n\ndef test_a(): pass\n\n@pytest.mark.skip(reason='no b
 SKIPPED_FILE = "import pytest\n\npytest.skip('no JVM here', allow_module_level=True)\n"
 XFAILED = "import pytest\n\n@pytest.mark.xfail(reason='known')\ndef test_a(): assert False\n"
 PASSED = "def test_a(): pass\n"
+SEARCHED = "import pytest\n\n@pytest.mark.soak\ndef test_a(): assert False\n"
 FAILED = "import pytest\n\ndef test_a(): assert False\n\ndef test_b(): pytest.skip('no broker here')\n"
 
 
@@ -70,6 +71,81 @@ def test_the_reasons_are_in_the_summary(tmp_path: Path) -> None:
     assert "test_it.py: no JVM here" in session(tmp_path, SKIPPED_FILE, strict="1").stdout
 
 
+PASSES_LATER = """
+import pathlib
+import pytest
+
+@pytest.mark.parametrize("number", range(2))
+def test_a(number):
+    seen = pathlib.Path(f"seen-{number}")
+    if not seen.exists():
+        seen.touch()
+        raise AssertionError("the first time")
+
+def test_b():
+    with open("others", "a") as file:
+        file.write("x")
+"""
+
+
+def test_what_failed_is_run_once_more(tmp_path: Path) -> None:
+    result = session(tmp_path, PASSES_LATER, "--second-run", "2")
+    assert result.returncode == 0, result.stdout
+    assert "Once more, alone" in result.stdout
+    assert result.stdout.count("AssertionError: the first time") >= 2  # the failures stay in the report
+    assert (tmp_path / "others").read_text() == "x"  # the test that passed was not run again
+
+
+def test_what_fails_twice_fails_the_session(tmp_path: Path) -> None:
+    result = session(tmp_path, FAILED, "--second-run", "2")
+    assert result.returncode == 1
+    assert "Once more, alone" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "code"),
+    [
+        pytest.param(PASSES_LATER, ("--second-run", "1"), 1, id="too many failed"),
+        pytest.param(PASSES_LATER, (), 1, id="without the option"),
+        pytest.param(PASSES_LATER, ("--second-run", "2", "-x"), 1, id="a session that stopped"),
+        pytest.param(PASSED, ("--second-run", "2"), 0, id="nothing failed"),
+        pytest.param(SEARCHED, ("--second-run", "2", "-W", "ignore"), 1, id="a random search"),
+        pytest.param("raise ValueError", ("--second-run", "2"), 2, id="a file that cannot be read"),
+    ],
+)
+def test_no_second_run(tmp_path: Path, source: str, arguments: tuple[str, ...], code: int) -> None:
+    result = session(tmp_path, source, *arguments)
+    assert result.returncode == code, result.stdout
+    assert "Once more" not in result.stdout
+
+
+def test_no_second_run_if_a_test_was_skipped(tmp_path: Path) -> None:
+    source = PASSES_LATER + "\n@pytest.mark.skip(reason='no broker here')\ndef test_c(): pass\n"
+    result = session(tmp_path, source, "--second-run", "2", strict="1")
+    assert result.returncode == 1
+    assert "Once more" not in result.stdout
+
+
+CRASHES_FIRST = """
+import os
+import pathlib
+
+def test_a():
+    if not pathlib.Path("seen").exists():
+        pathlib.Path("seen").touch()
+        os._exit(3)
+"""
+
+
+def test_no_second_run_after_a_process_has_ended(tmp_path: Path) -> None:
+    """Tests that the process had not yet run would be missing from a session that passes."""
+    result = session(
+        tmp_path, CRASHES_FIRST, "--second-run", "2", "-p", "xdist", "-n", "1", "--max-worker-restart", "0"
+    )
+    assert result.returncode == 1, result.stdout
+    assert "Once more" not in result.stdout
+
+
 def stand_in(root: Path) -> None:
     """A tree with a decoder that has no library beside it, and the plugin."""
     for name in ("remote_fetch/__init__.py", "remote_fetch/decode/__init__.py", "remote_fetch/decode/engine.py"):
@@ -80,6 +156,8 @@ def stand_in(root: Path) -> None:
     shared = "needs_broker = new_topic = rig = rig_39 = rig_43 = None\n"  # which no test here wants
     (brokers / "brokers.py").write_text(shared, encoding="utf-8")
     (brokers / "rig.py").write_text("VERSIONS = ()\nclass Rig: pass\n", encoding="utf-8")
+    limits = "SHIPPED, UNHURRIED = {}, {}\ndef set_limits(limits): pass\n"
+    (root / "tests" / "patience.py").write_text(limits, encoding="utf-8")
     (root / "tools").mkdir()
     plugin = TESTS.parent / "tools" / "interpreted_decoder.py"
     (root / "tools" / plugin.name).write_text(plugin.read_text(encoding="utf-8"), encoding="utf-8")

@@ -48,6 +48,7 @@ def test_keys_are_listed_under_their_names_with_a_sentence() -> None:
             assert key.parse(key.default) == key.default
 
 
+@pytest.mark.usefixtures("shipped_limits")
 def test_defaults_of_kip_1254() -> None:
     config = Config.parse({})
     assert config.settings.enabled is False
@@ -419,6 +420,7 @@ def test_a_setting_has_the_type_of_its_key() -> None:
         Settings.of(values)
 
 
+@pytest.mark.usefixtures("shipped_limits")
 def test_what_a_fetcher_receives() -> None:
     config = Config.parse(
         {f"{OPTIONS}key": "k", "remote.storage.url": "/tier", "group.id": "g", "fetch.remote.enabled": True}
