@@ -2,7 +2,7 @@
 
 A segment's object is written once. If another one takes its name (a restored bucket, a lifecycle rule that went wrong),
 ranges of both would be put together to records that no log has. So a store tells with each range what it knows of the
-object's identity (ETag, generation, version; of a file its inode and modification time), and all ranges have to agree.
+object's identity (ETag, generation, version; of a file its size and modification time), and all ranges have to agree.
 
 Rules of the file:
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from fetchers._composed import ComposedFetcher
 from fetchers._identity import Identities
 from fetchers._store import FsspecStore
-from remote_fetch.errors import StorageDenied
+from remote_fetch.errors import StorageDenied, StorageUnavailable
 from remote_fetch.model import Buffer
 
 __all__ = ["LocalFetcher"]
@@ -93,7 +93,8 @@ def _described(entry: os.DirEntry[str]) -> Mapping[str, Any] | None:
 def _read(path: str, start: int, end: int, identities: Identities) -> memoryview:
     with open(path, "rb", buffering=0) as file:
         status = os.fstat(file.fileno())
-        identities.check(path, (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size))
+        # Mounts of FUSE (sshfs) and of networks give a file another inode or device while it stays the same.
+        identities.check(path, (status.st_mtime_ns, status.st_size))
         size_bytes = status.st_size
         wanted_bytes = (size_bytes if end < 0 else min(end, size_bytes)) - start
         if wanted_bytes <= 0:
@@ -103,7 +104,7 @@ def _read(path: str, start: int, end: int, identities: Identities) -> memoryview
         read_bytes = 0
         while read_bytes < wanted_bytes:
             got_bytes = file.readinto(view[read_bytes:])
-            if not got_bytes:  # it became shorter
-                break
+            if not got_bytes:
+                raise StorageUnavailable("the file became shorter while it was read")
             read_bytes += got_bytes
-    return view[:read_bytes].toreadonly()
+    return view.toreadonly()

@@ -138,6 +138,17 @@ def test_what_may_not_be_read_is_not_missing(
             list(fetcher.list_segments())
 
 
+def test_a_file_that_becomes_shorter_is_no_short_object(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction index that is copied over in place would look like one with fewer transactions."""
+    index = tree / FOLDER / f"{STEM}.index"
+    index.write_bytes(b"index, whole")
+    before = os.stat(index)
+    index.write_bytes(b"index")
+    monkeypatch.setattr(os, "fstat", lambda descriptor: before)
+    with pytest.raises(StorageUnavailable, match="shorter"):
+        opened(str(tree)).fetch_index(SEGMENT, IndexType.OFFSET)
+
+
 def test_a_segment_beyond_two_gibibytes(tree: Path) -> None:
     size_bytes = (3 << 30) + 5
     with open(tree / FOLDER / f"{STEM}.log", "r+b") as file:
