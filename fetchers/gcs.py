@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -178,6 +179,16 @@ def _is_good(credentials: Any) -> bool:
     return expiry is not None and expiry.replace(tzinfo=UTC) > datetime.now(UTC)
 
 
+def _bound_renewal(credentials: Any, timeouts: Timeouts) -> None:
+    """Let credentials of google-auth wait for a token as long as for a range. Its own limit is 120 s.
+
+    Threads renew one after the other, so that each would wait for all before it. A listing has no other deadline.
+    """
+    if credentials is not None:
+        renew, limits = credentials.refresh, (timeouts.connect_s, timeouts.read_s)
+        credentials.refresh = lambda request: renew(partial(request, timeout=limits))
+
+
 def _bucket(name: str) -> Any:
     """The SDK's description of a bucket, whose objects sign. Its client has no credentials and asks for nothing."""
     from google.auth.credentials import AnonymousCredentials  # noqa: PLC0415 - the extra brings it
@@ -229,7 +240,8 @@ class GcsFetcher(CloudFetcher):
         return with_defaults(given, {"access": "read_only", "requests_timeout": limits, "session_kwargs": {}})
 
     def prepare(self, filesystem: Any, timeouts: Timeouts) -> None:
-        """As `CloudFetcher.prepare`: with the client certificate of the machine (mutual TLS), if it has one."""
+        """As `CloudFetcher.prepare`: bounds renewals, and takes the machine's client certificate (mutual TLS) if any."""
+        _bound_renewal(filesystem.credentials.credentials, timeouts)
         from google.auth.transport import mtls  # noqa: PLC0415 - the extra brings it
 
         filesystem.certificate = None

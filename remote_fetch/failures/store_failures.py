@@ -118,6 +118,11 @@ _HOST_KEY = Failure(
     StorageDenied, "the server's host key is not the known one", "Check the host in remote.storage.url and known_hosts"
 )
 BROKEN = Failure(StorageUnavailable, "the store could not be reached, or broke off")
+_NO_TOKEN = Failure(
+    SENT_NOTHING,
+    "no token for the store came from the server that the credentials name",
+    "Check that this machine reaches that server",
+)
 _DAMAGED = Failure(
     StorageUnavailable,
     "the bytes do not match the checksum that came with them",
@@ -219,7 +224,7 @@ TYPES: Mapping[str, Failure] = {
     "azure.AzureError": _FAILED,
     "google.DefaultCredentialsError": _NONE_FOUND,
     "google.RefreshError": _NOBODY,
-    "google.TransportError": BROKEN,
+    "google.TransportError": _NO_TOKEN,
     "gcsfs.ChecksumError": BROKEN,
     "paramiko.AuthenticationException": _NOBODY,
     "paramiko.BadHostKeyException": _HOST_KEY,

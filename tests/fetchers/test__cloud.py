@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -19,6 +19,7 @@ from fsspec.asyn import get_loop
 
 from fetchers import _retries, gcs, s3
 from fetchers._cloud import CloudFetcher, CloudStore, Page, RefusedError, receive
+from fetchers._options import Timeouts
 from fetchers.azure import AzureFetcher
 from fetchers.gcs import GcsFetcher
 from fetchers.s3 import S3Fetcher
@@ -151,6 +152,23 @@ def test_gcs_renews_credentials_before_it_asks() -> None:
     assert isinstance(store, CloudStore)
     store.wait_for(answer)
     assert Credentials.threads == [threading.current_thread().name]
+
+
+def test_gcs_waits_for_a_token_no_longer_than_for_a_range() -> None:
+    """google-auth waits 120 seconds, threads wait for each other, and a listing has no other deadline."""
+    limits: list[object] = []
+
+    class Credentials:
+        def refresh(self, request: Callable[..., object]) -> None:
+            request("https://tokens.example", method="POST")
+
+    credentials = Credentials()
+    google = SimpleNamespace(credentials=SimpleNamespace(credentials=credentials), session_kwargs={}, base="http://s")
+    GcsFetcher().prepare(google, Timeouts(3, 7))
+    credentials.refresh(lambda url, method, timeout=120: limits.append(timeout))
+    assert limits == [(3, 7)]
+    google.credentials.credentials = None
+    GcsFetcher().prepare(google, Timeouts(3, 7))
 
 
 @pytest.fixture
