@@ -240,7 +240,7 @@ class GcsFetcher(CloudFetcher):
         return with_defaults(given, {"access": "read_only", "requests_timeout": limits, "session_kwargs": {}})
 
     def prepare(self, filesystem: Any, timeouts: Timeouts) -> None:
-        """As `CloudFetcher.prepare`: bounds renewals, and takes the machine's client certificate (mutual TLS) if any."""
+        """As `CloudFetcher.prepare`: bounds renewals, and takes the client certificate of the machine (mutual TLS)."""
         _bound_renewal(filesystem.credentials.credentials, timeouts)
         from google.auth.transport import mtls  # noqa: PLC0415 - the extra brings it
 
