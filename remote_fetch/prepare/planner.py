@@ -29,7 +29,7 @@ from remote_fetch.prepare.time_lookup import TimeLookup
 from remote_fetch.prepare.transactions import Replan, settle, settle_listed, settle_steps
 from remote_fetch.prepare.true_sizes import with_true_sizes
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan, untiered
-from remote_fetch.session.parallel import TIMEOUT_MS, threads
+from remote_fetch.session.parallel import result_of, threads
 from remote_fetch.session.session import Session
 
 __all__ = ["Planner", "say_end"]
@@ -70,10 +70,10 @@ class Planner:
 
             def made(partition: TopicIdPartition) -> T:
                 opened = self._open(partition, (log_starts or {}).get(partition.partition))
-                return make(replace(opened, local_start=local.wait(TIMEOUT_MS).get(partition)))
+                return make(replace(opened, local_start=result_of(local).get(partition)))
 
             calls = [pool.submit(partial(made, partition)) for partition in partitions]
-            return tuple(call.wait(TIMEOUT_MS) for call in calls)
+            return tuple(map(result_of, calls))
 
     def open_timeline(self, timeline: Timeline, log: LogBounds, *, waits: bool = False) -> OpenPartition:
         """Open one partition whose segments are known. `log` has the ends of the log.

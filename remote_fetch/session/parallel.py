@@ -13,14 +13,15 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
-from remote_fetch.fetch.pool import DaemonPool
+from remote_fetch.errors import StorageTimeout
+from remote_fetch.fetch.pool import Call, DaemonPool
 
-__all__ = ["TIMEOUT_MS", "all_at_once", "threads"]
+__all__ = ["all_at_once", "result_of", "threads"]
 
 S = TypeVar("S")
 T = TypeVar("T")
 
-TIMEOUT_MS = 600_000
+_TIMEOUT_MS = 600_000
 """The last resort: each question and each GET has its own, shorter deadline."""
 _THREADS = 8
 _CLOSE_WAIT_MS = 1000
@@ -36,10 +37,21 @@ def threads() -> Iterator[DaemonPool]:
         pool.close(_CLOSE_WAIT_MS)
 
 
+def result_of(call: Call[T]) -> T:
+    """The result of a call of the pool, or its error. Raises StorageTimeout after ten minutes without either."""
+    try:
+        return call.wait(_TIMEOUT_MS)
+    except StorageTimeout:
+        if call.is_done:
+            raise  # it is the call's own error
+        text = f"questions to the store or to brokers took longer than {_TIMEOUT_MS // 1000} s"
+        raise StorageTimeout(text) from None
+
+
 def all_at_once(make: Callable[[S], T], items: Sequence[S]) -> tuple[T, ...]:
     """The result of `make` for each item, in order. Raises the error of the first item that fails."""
     if len(items) < 2:
         return tuple(map(make, items))
     with threads() as pool:
         calls = [pool.submit(partial(make, one)) for one in items]
-        return tuple(call.wait(TIMEOUT_MS) for call in calls)
+        return tuple(map(result_of, calls))
