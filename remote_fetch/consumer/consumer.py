@@ -18,7 +18,6 @@ from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.cimpl import Consumer as _Consumer
 
 from remote_fetch.consumer.arguments import (
     after,
@@ -36,6 +35,7 @@ from remote_fetch.consumer.offsets import STORED, named_epoch
 from remote_fetch.consumer.position import storable
 from remote_fetch.consumer.remote import Gate, Remote
 from remote_fetch.consumer.settings import ENABLED, ConsumerSettings
+from remote_fetch.kafka_clients import Consumer as _Consumer
 from remote_fetch.observe import Observer, ignore
 from remote_fetch.prepare.arguments import check_observer
 

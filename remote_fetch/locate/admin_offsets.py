@@ -19,9 +19,10 @@ from typing import Any
 
 from confluent_kafka import IsolationLevel as ListedLevel
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from remote_fetch.failures.broker_errors import is_of_another_leader, is_unanswered
+from remote_fetch.kafka_clients import AdminClient
 from remote_fetch.locate.answers import epoch_of
 from remote_fetch.locate.slices import LEADER_LOOKUP_S, ONE_ANSWER_S
 from remote_fetch.model import IsolationLevel, LogBounds

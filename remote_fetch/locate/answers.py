@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
     ConfigResource,
     ResourceType,
 )
 
+from remote_fetch.kafka_clients import AdminClient
 from remote_fetch.locate.uploads import NO_EPOCH
 
 __all__ = ["addresses_of", "epoch_of", "leader_epoch_of", "raw_uuid", "settings_of"]

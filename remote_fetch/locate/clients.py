@@ -1,12 +1,9 @@
-"""The clients that this package opens for itself: their consumer class, and their configuration.
+"""The configuration of the clients that this package opens for itself.
 
 Rules of the file:
 
-- The consumer class is that of confluent_kafka's C module, not `confluent_kafka.Consumer`: tracers (OpenTelemetry,
-  ddtrace) and patches of a site replace that name. A replaced class would trace the reading of `__remote_log_metadata`,
-  or would make a RemoteConsumer inside of a RemoteConsumer, for ever. Ruff refuses the other name in this package.
-- `confluent_kafka.admin.AdminClient` is taken from its own module, because the C module has only its base class.
-  Tracers do not replace it.
+- No consumer joins a group, commits an offset or resets its own.
+- No client makes a topic.
 """
 
 from __future__ import annotations
@@ -14,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka.cimpl import Consumer
-
 from remote_fetch.model import IsolationLevel
 
-__all__ = ["NO_LONG_POLL", "PROBE", "Consumer", "admin_properties", "consumer_properties"]
+__all__ = ["NO_LONG_POLL", "PROBE", "admin_properties", "consumer_properties"]
 
 _GROUP = "remote-fetch"
 """librdkafka demands a group id, also of a consumer that joins no group."""

@@ -21,7 +21,6 @@ from typing import Any, TypeVar
 from confluent_kafka import OFFSET_END, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclOperation,
-    AdminClient,
     ResourceType,
 )
 
@@ -29,9 +28,10 @@ from remote_fetch.deadline import Deadline
 from remote_fetch.errors import BrokerUnavailable, Cancelled
 from remote_fetch.failures.broker_errors import is_unanswered
 from remote_fetch.failures.shared_failure import SharedFailure
+from remote_fetch.kafka_clients import AdminClient, Consumer
 from remote_fetch.locate.admin_offsets import AdminOffsets
 from remote_fetch.locate.answers import addresses_of, raw_uuid, settings_of
-from remote_fetch.locate.clients import NO_LONG_POLL, PROBE, Consumer, admin_properties, consumer_properties
+from remote_fetch.locate.clients import NO_LONG_POLL, PROBE, admin_properties, consumer_properties
 from remote_fetch.locate.consumer_offsets import ConsumerOffsets
 from remote_fetch.locate.contact import SERVERS_KEY, first_contact
 from remote_fetch.locate.epoch_prober import EpochProber

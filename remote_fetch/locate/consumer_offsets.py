@@ -18,7 +18,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaExcep
 
 from remote_fetch.deadline import Deadline
 from remote_fetch.failures.broker_errors import is_passing
-from remote_fetch.locate.clients import Consumer
+from remote_fetch.kafka_clients import Consumer
 from remote_fetch.locate.slices import LEADER_LOOKUP_S, LEAST_S, Newcomer, ask_in_slices
 from remote_fetch.model import IsolationLevel, LogBounds
 

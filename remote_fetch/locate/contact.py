@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 
 from remote_fetch.deadline import Deadline
 from remote_fetch.errors import BrokerUnavailable, Cancelled
 from remote_fetch.failures.broker_errors import NO_ANSWER
+from remote_fetch.kafka_clients import AdminClient
 
 __all__ = ["SERVERS_KEY", "first_contact", "setup_timeout_s"]
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from remote_fetch.deadline import Deadline
-from remote_fetch.locate.clients import Consumer
+from remote_fetch.kafka_clients import Consumer
 from remote_fetch.locate.slices import LEADER_LOOKUP_S, ONE_ANSWER_S, Newcomer
 from remote_fetch.model import TopicIdPartition
 

@@ -27,7 +27,7 @@ from remote_fetch.deadline import Deadline
 from remote_fetch.errors import Cancelled, Unlocatable
 from remote_fetch.failures.shared_failure import SharedFailure
 from remote_fetch.formats.metadata_partitioner import metadata_partition
-from remote_fetch.locate.clients import Consumer
+from remote_fetch.kafka_clients import Consumer
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.leases import Leases
 from remote_fetch.locate.metadata_questions import MetadataQuestions

@@ -15,12 +15,13 @@ from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import ConfigError, UnknownTopic
 from remote_fetch.failures.broker_errors import is_passing
+from remote_fetch.kafka_clients import AdminClient, Producer
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.described import described_topic
 from remote_fetch.session.brokers import make_cluster

@@ -29,8 +29,8 @@ from remote_fetch.decode.arrays import Array, bytes_array, headers_array, number
 from remote_fetch.decode.columns import is_saturated, microseconds, schema_for
 from remote_fetch.errors import LogTruncated, UnsupportedFormat
 from remote_fetch.failures.broker_errors import is_unreadable
+from remote_fetch.kafka_clients import Consumer
 from remote_fetch.locate.answers import leader_epoch_of
-from remote_fetch.locate.clients import Consumer
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.model import IsolationLevel, TopicIdPartition

@@ -20,8 +20,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import LogTruncated
 from remote_fetch.failures.broker_errors import end_of_truncated_epoch, is_of_state, is_truncation, lacks_epoch
+from remote_fetch.kafka_clients import Consumer
 from remote_fetch.locate.answers import leader_epoch_of
-from remote_fetch.locate.clients import Consumer
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.model import TopicIdPartition
 from remote_fetch.session.guard import LogGuard

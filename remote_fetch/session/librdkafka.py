@@ -43,7 +43,7 @@ def _check(properties: Mapping[str, Any], what: str) -> None:
     _check_token_source(properties)
     from confluent_kafka import KafkaException  # noqa: PLC0415 - only if there is something to check
 
-    from remote_fetch.locate.clients import Consumer  # noqa: PLC0415 - as above
+    from remote_fetch.kafka_clients import Consumer  # noqa: PLC0415 - as above
 
     left_out = (*_LEFT_OUT, *_FOR_A_TOKEN) if _needs_token(properties) else _LEFT_OUT
     checked = {name: value for name, value in properties.items() if name not in left_out and not callable(value)}

@@ -75,7 +75,7 @@ def test_no_token_is_asked_for(more: dict[str, Any], monkeypatch: pytest.MonkeyP
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr("remote_fetch.locate.clients.Consumer", Client)
+    monkeypatch.setattr("remote_fetch.kafka_clients.Consumer", Client)
     check_properties({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "client.id": "c", **more})
     (properties,) = made
     asks = {"security.protocol", "sasl.mechanism", "sasl.oauthbearer.metadata.authentication.type", "oauth_cb"}

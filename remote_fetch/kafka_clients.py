@@ -1,0 +1,56 @@
+"""The clients of confluent_kafka as this package makes them: none of them ends in a thread of librdkafka.
+
+Rules of the file:
+
+- librdkafka (2.16) aborts the process if a client ends in one of the client's own threads. Such a thread runs Python's
+  code: that of an AdminClient completes futures, that of any client calls `oauth_cb`. There the last reference may go,
+  and there Python's collector may run. Then a new thread ends the client.
+- The consumer class is that of confluent_kafka's C module, not `confluent_kafka.Consumer`: tracers (OpenTelemetry,
+  ddtrace) and patches of a site replace that name. A replaced class would trace the reading of `__remote_log_metadata`,
+  or would make a RemoteConsumer inside of a RemoteConsumer, for ever.
+- `confluent_kafka.admin.AdminClient` is taken from its own module, because the C module has only its base class.
+  Tracers do not replace it.
+- Ruff refuses the other names in this package.
+"""
+
+from __future__ import annotations
+
+import _thread
+import sys
+import threading
+import time
+
+from confluent_kafka import admin, cimpl
+
+__all__ = ["AdminClient", "Consumer", "Producer"]
+
+_OWN_REFERENCES = 3
+"""Those of a function to its argument: of its frame, of the tuple of its arguments, and of `sys.getrefcount`."""
+_PAUSE_S = 0.1
+
+
+class _EndsElsewhere:
+    """Hands a client that ends to a new thread, unless the thread that ends it was made by Python."""
+
+    def __del__(self) -> None:
+        own = (thread.ident for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread))
+        if threading.get_ident() not in own:
+            _thread.start_new_thread(_end, (self,))
+
+
+def _end(client: object) -> None:
+    """Hold a client until nothing else does. Else the thread that has handed it over could be the last to hold it."""
+    while sys.getrefcount(client) > _OWN_REFERENCES:
+        time.sleep(_PAUSE_S)
+
+
+class AdminClient(_EndsElsewhere, admin.AdminClient):
+    """As confluent_kafka's."""
+
+
+class Consumer(_EndsElsewhere, cimpl.Consumer):
+    """As that of confluent_kafka's C module."""
+
+
+class Producer(_EndsElsewhere, cimpl.Producer):
+    """As that of confluent_kafka's C module."""

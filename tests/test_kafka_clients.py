@@ -1,0 +1,63 @@
+"""A client ends in a thread of Python, wherever its last reference goes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+ENDS = """
+import gc, threading, time, weakref
+gc.disable()
+from remote_fetch import RemoteConsumer
+from remote_fetch.kafka_clients import AdminClient, Consumer, Producer
+
+def end_a_client(kind, is_in_cycle):
+    held, has_ended, threads = [], threading.Event(), []
+
+    def end(*_):  # in the client's own thread
+        if held:
+            time.sleep(0.1)
+            held.clear()
+            gc.collect()
+            threads.append(threading.current_thread())
+
+    def token(_):
+        end()
+        return "token", time.time() + 1
+
+    def make():
+        properties = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+        if kind is AdminClient:
+            client = kind(properties)
+            client.describe_cluster(request_timeout=0.5).add_done_callback(end)
+        else:
+            properties |= {"security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER", "oauth_cb": token}
+            properties |= {"group.id": "g"} if issubclass(kind, Consumer) else {}
+            is_remote = {"fetch.remote.enabled": True, "remote.storage.url": "memory://tier"}
+            client = kind(properties | (is_remote if kind is RemoteConsumer else {}))
+        weakref.finalize(client, has_ended.set)
+        held.append([client])
+        if is_in_cycle:
+            held[0].append(held[0])
+
+    make()
+    assert has_ended.wait(300), "the client has not ended"
+    while not threads:
+        time.sleep(0.01)
+    assert isinstance(threads[0], threading._DummyThread)
+
+for kind in (AdminClient, Consumer, Producer, RemoteConsumer):
+    for is_in_cycle in (False, True):
+        end_a_client(kind, is_in_cycle)
+        print(kind.__name__, end=" ")
+"""
+
+
+@pytest.mark.slow
+def test_the_last_reference_goes_in_the_client_s_own_thread() -> None:
+    """librdkafka would abort the process. Each client ends by its last reference, and then by Python's collector."""
+    done = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, timeout=1200, check=False)
+    ended = "AdminClient AdminClient Consumer Consumer Producer Producer RemoteConsumer RemoteConsumer"
+    assert (done.stdout.strip(), done.returncode) == (ended, 0), done.stderr
