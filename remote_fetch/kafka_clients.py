@@ -19,6 +19,7 @@ import _thread
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 from confluent_kafka import admin, cimpl
 
@@ -32,7 +33,9 @@ _PAUSE_S = 0.1
 class _EndsElsewhere:
     """Hands a client that ends to a new thread, unless the thread that ends it was made by Python."""
 
-    def __del__(self) -> None:
+    def __del__(self, *, is_exit: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_exit():  # the modules may be gone, and so may this one. Threads that Python did not make wait for ever
+            return
         own = (thread.ident for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread))
         if threading.get_ident() not in own:
             _thread.start_new_thread(_end, (self,))
