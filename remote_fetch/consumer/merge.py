@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 from confluent_kafka import Message
 
-from remote_fetch.consumer.assigned import AssignedPartition
+from remote_fetch.consumer.assigned import AssignedPartition, Key
 from remote_fetch.consumer.broker_events import BrokerEvents
 from remote_fetch.consumer.clock import Clock
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
@@ -69,7 +69,8 @@ class Merge:
         self._polled_partition: AssignedPartition | None = None
         self._block_ends_s = 0.0
         self._librdkafka_came_last = False
-        self._positions_are_behind = False
+        self._behind: Collection[Key] | None = ()
+        """The partitions whose positions may be before messages that were returned. None: all partitions."""
         self._turn = 0
         # Two results of a look at `Partitions.reading`, each with the list that it is about. `Partitions` makes a new
         # list whenever it looks at the partitions. A result holds as long as the list is the same one.
@@ -130,7 +131,7 @@ class Merge:
             self._events.reset(message)
             return None
         self._librdkafka_came_last = error is None
-        self._positions_are_behind = True
+        self._behind = None
         return message
 
     def _poll_store(self, now_s: float, deadline_s: float) -> Message | None:
@@ -240,11 +241,12 @@ class Merge:
 
         Errors that reset a partition are not for the application.
         """
-        if self._positions_are_behind:
-            self._partitions.positions.refresh()
+        if self._behind is None or self._behind:
+            self._partitions.positions.refresh(self._behind)
         with self._partitions.positions.frozen():
             messages = self._librdkafka.consume(count, wait_s)
-        self._positions_are_behind = bool(messages)
+        # Each position takes time, and there may be thousands of partitions for each message.
+        self._behind = None if len(messages) > len(self._partitions.assigned) else set(map(_key_of, messages))
         if not messages:
             self._partitions.note_empty_poll(self._clock())
         if not any(map(Message.error, messages)):
@@ -358,6 +360,10 @@ class Merge:
         self._workers.wake(feed)
         if feed.ending is not None:
             self._partitions.note_change()
+
+
+def _key_of(message: Message) -> Key:
+    return message.topic() or "", message.partition() or 0
 
 
 def _deadline_s(timeout_s: float, now_s: float) -> float:

@@ -42,7 +42,7 @@ class Positions:
         self._settings = settings
         self._clock = clock
         self._store_at_s = 0.0
-        self._are_frozen = False
+        self._are_frozen = self._are_ahead = False
         self._floors: dict[Key, int] = {}
         """The offsets that the group had committed when it was asked. They stay if a partition is assigned again.
 
@@ -59,17 +59,22 @@ class Positions:
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        """As `freeze`, during a call of librdkafka's `consume`."""
-        self._are_frozen = True
+        """As `freeze`, during a call of librdkafka's `consume`. A callback in it may close or consume, too."""
+        was_ahead, self._are_ahead = self._are_ahead, True
         try:
             yield
         finally:
-            self._are_frozen = False
+            self._are_ahead = was_ahead
 
-    def refresh(self) -> None:
-        """Take librdkafka's positions in the partitions that it reads. They also pass transaction markers."""
-        fetched = [partition for partition in self._assigned.values() if partition.state.is_fetched]
-        if not fetched or self._are_frozen:
+    def refresh(self, keys: Iterable[Key] | None = None) -> None:
+        """Take librdkafka's positions in the partitions that it reads, if `keys` names them. None: in all of them.
+
+        They also pass transaction markers.
+        """
+        named = self._assigned if keys is None else [key for key in keys if key in self._assigned]
+        chosen = map(self._assigned.__getitem__, named)
+        fetched = [partition for partition in chosen if partition.state.is_fetched]
+        if not fetched or self._are_frozen or self._are_ahead:
             return
         found = self._librdkafka.position([partition.topic_partition() for partition in fetched])
         for partition, answer in zip(fetched, found, strict=True):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 import pytest
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, Message, TopicPartition
 
 from remote_fetch.consumer.feed import Feed
 from remote_fetch.consumer.offsets import BEGINNING, END, INVALID
@@ -291,6 +291,29 @@ def test_an_exception_of_a_callback_loses_no_record() -> None:
     with pytest.raises(ValueError, match="again"):
         bench.merge.poll(0)
     assert [message.offset() for message in bench.merge.consume(4, 0)] == [1, 2, 3]
+
+
+def test_consume_takes_the_positions_of_the_partitions_alone_that_gave_the_last_records() -> None:
+    """With a thousand partitions, all positions for each record take a thousand times as long as the record."""
+    bench = Bench()
+    bench.assign(dict.fromkeys(range(5), END))
+    asked: list[list[int]] = []
+    position = bench.librdkafka.position
+
+    def asked_position(partitions: list[TopicPartition]) -> list[TopicPartition]:
+        asked.append([partition.partition for partition in partitions])
+        return position(partitions)
+
+    bench.librdkafka.position = asked_position  # type: ignore[method-assign]
+    bench.librdkafka.live.extend([live(3, 7), live(1, 8)])
+    for number, offset in ((3, 7), (1, 8)):
+        assert [message.offset() for message in bench.merge.consume(1, 0)] == [offset]
+        bench.librdkafka.positions[number] = offset + 1
+    asked.clear()
+    assert bench.merge.consume(1, 0) == []
+    assert asked == [[1]]
+    assert bench.partition(3).position.next_offset == 8
+    assert bench.partition(1).position.next_offset == 9
 
 
 def test_an_offset_out_of_range_is_reset_and_not_returned() -> None:
