@@ -79,10 +79,10 @@ def replay(
     budget = Budget(pace.bytes_per_second, pace.records_per_second, clock)
     sent, noted_s = Replayed(), clock()
     try:
-        for batch in _slices(batches):
+        for batch in _slices(batches, pace):
             number, offsets = batch.column("partition")[0].as_py(), batch.column("offset")
             done.next_offsets.setdefault(number, offsets[0].as_py())
-            size_bytes = sum(_byte_count(batch.column(name)) for name in ("key", "value"))
+            size_bytes = _size_of(batch)
             place = budget.line_up(size_bytes)
             while (wait_s := place.wait_s()) > 0:
                 sleep(wait_s)
@@ -104,10 +104,15 @@ def replay(
         raise
 
 
-def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _slices(batches: Iterator[pa.RecordBatch], pace: Pace) -> Iterator[pa.RecordBatch]:
+    """Slices of about a second at most, by the mean size of a batch's records: each is sent at once."""
     for whole in batches:
-        for start in range(0, whole.num_rows, _RECORDS_AT_ONCE):
-            yield whole.slice(start, _RECORDS_AT_ONCE)
+        at_once = min(_RECORDS_AT_ONCE, pace.records_per_second or _RECORDS_AT_ONCE)
+        if pace.bytes_per_second is not None:
+            at_once = min(at_once, pace.bytes_per_second * whole.num_rows / max(_size_of(whole), 1))
+        count = max(int(at_once), 1)
+        for start in range(0, whole.num_rows, count):
+            yield whole.slice(start, count)
 
 
 def _write(batch: pa.RecordBatch, target: Target, *, keeps_partitions: bool, keeps_timestamps: bool) -> None:
@@ -118,7 +123,8 @@ def _write(batch: pa.RecordBatch, target: Target, *, keeps_partitions: bool, kee
         target.write(number, key, value, headers, timestamp_ms if keeps_timestamps else 0)
 
 
-def _byte_count(column: Any) -> int:
+def _size_of(batch: pa.RecordBatch) -> int:
     import pyarrow.compute as pc  # noqa: PLC0415 - a caller has loaded Arrow
 
-    return int(pc.sum(pc.binary_length(column)).as_py() or 0)
+    columns: list[Any] = [batch.column(name) for name in ("key", "value")]
+    return sum(int(pc.sum(pc.binary_length(column)).as_py() or 0) for column in columns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, cast
 
 import pyarrow as pa
@@ -79,6 +80,19 @@ def test_the_pace(pace: Pace, least_s: float) -> None:
     took_s = clock.now - 50
     assert took_s >= least_s
     assert took_s <= 1.3 * least_s
+
+
+@pytest.mark.parametrize("pace", [Pace(records_per_second=20), Pace(bytes_per_second=2_000)])
+def test_a_slow_pace_has_no_bursts(pace: Pace) -> None:
+    """At the end of each step the time for its records begins. They are those of about one second."""
+    done, clock, target = Replayed(), Clock(), cast("Any", FakeTarget(logs={0: []}))
+    sent = [0]
+    replay(
+        batches(200), target, done, keeps_partitions=True, keeps_timestamps=True, pace=pace,
+        progressed=lambda reached: sent.append(reached.records), clock=clock, sleep=clock.sleep,
+    )  # fmt: skip
+    assert max(after - before for before, after in pairwise(sent)) <= 20
+    assert sent[-1] == 200
 
 
 def broken(*counts: int, error: BaseException) -> Iterator[pa.RecordBatch]:
