@@ -82,14 +82,15 @@ def share_out(
 ) -> tuple[Share, ...]:
     """Divide plans into shares of about `target_bytes`. First come the shares of the store, then those of the broker.
 
-    If that gives fewer than `min_shares` shares in all, the shares are made smaller. `max_offsets` is the most offsets
-    that a share may have. With it, slices are cut by offset, as if all records had the same size. `slots` counts only
-    if neither `min_shares` nor `max_offsets` is given.
+    If that gives fewer than `min_shares` shares in all, the shares are made smaller, but not more than there are
+    offsets. `max_offsets` is the most offsets that a share may have. With it, slices are cut by offset, as if all
+    records had the same size. `slots` counts only if neither `min_shares` nor `max_offsets` is given.
     """
     if target_bytes <= 0 or min_shares <= 0 or (max_offsets is not None and max_offsets <= 0):
         raise ValueError(f"{target_bytes=}, {min_shares=}, {max_offsets=}: they have to be positive")
     pieces = [_piece(at, step) for at, plan in enumerate(plans) for step in plan if isinstance(step, SegmentSlice)]
     ranges = [(at, step) for at, plan in enumerate(plans) for step in plan if isinstance(step, BrokerRange)]
+    min_shares = max(1, min(min_shares, sum(_offsets(step) for plan in plans for step in plan)))
     densities = [_bytes_per_offset(plan) for plan in plans]
     total = sum(piece.size_bytes for piece in pieces)
     total += sum(int(_offsets(step) * densities[at]) for at, step in ranges)

@@ -192,6 +192,12 @@ def test_nothing_gives_no_share() -> None:
     assert share_out([], 1) == share_out([[], []], 100) == ()
 
 
+def test_not_more_than_there_are_offsets() -> None:
+    """A share of fewer bytes than a record has is a task that reads nothing."""
+    segments: list[PlanStep] = [SegmentSlice(segment(0, 0, 64_000, offsets=10), 0, 9)]
+    assert len(share_out([segments], 64 * MIB, min_shares=5_000)) == 10
+
+
 @pytest.mark.parametrize("wrong", [{"target_bytes": 0}, {"min_shares": 0}, {"max_offsets": -1}])
 def test_numbers_that_make_no_sense(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="have to be positive"):
