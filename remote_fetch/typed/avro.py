@@ -1,13 +1,16 @@
 """Avro values as columns of a reader's schema, whichever schema wrote them.
 
-Rules of the file: one object serves all columns of one reader's schema, and one thread.
+Rules of the file:
+
+- One object serves all columns of one reader's schema, and one thread.
+- Confluent's serializers write a value of the schema `bytes` as it is, without the length that Avro puts in front.
 """
 
 from __future__ import annotations
 
 from remote_fetch.typed.arrays import Column, DataType
 from remote_fetch.typed.avro_decode import plain_decoder
-from remote_fetch.typed.avro_nodes import Back, walk
+from remote_fetch.typed.avro_nodes import Back, Scalar, walk
 from remote_fetch.typed.avro_recursive import recoder
 from remote_fetch.typed.avro_resolve import resolver
 from remote_fetch.typed.avro_schema import AvroSchema
@@ -35,14 +38,17 @@ class AvroReader:
         )
 
     def decoder(self, writer: SchemaText | None = None, path: tuple[int, ...] = ()) -> Decoder:
-        """A decoder of values of `writer`, by default of the reader's own schema. `path` means nothing to Avro.
+        """A decoder of framed values of `writer`, by default of plain Avro by the reader's own schema.
+
+        `path` means nothing to Avro.
 
         Raises Undecodable if the two schemas do not fit, ConfigError for a schema that is none, and MissingExtra.
         """
         if writer is not None and writer.kind != "AVRO":
             raise Undecodable(f"the writer's schema is one of {writer.kind}")
         written = self._schema if writer is None or writer == self._text else AvroSchema.parse(writer)
-        plain = plain_decoder(written)
+        is_as_it_is = writer is not None and isinstance(written.node, Scalar) and written.node.kind == "bytes"
+        plain: Decoder = (lambda payloads: payloads) if is_as_it_is else plain_decoder(written)
         try:
             resolve = resolver(written.node, self._node, recoder(written, self._schema))
         except RecursionError:

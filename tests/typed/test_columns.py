@@ -11,6 +11,9 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 from remote_fetch.config import Config
 from remote_fetch.decode.columns import schema_for
@@ -121,6 +124,23 @@ def test_the_last_header_counts(registry: RegistryDouble) -> None:
     of_input, own, null = ({"key": "__value_schema_id", "value": each} for each in guids)
     made = typed.apply(batch_of(typed, [data, framed(number, data)], [[of_input, own], [of_input, null]]))
     assert made.column("value").to_pylist() == [{"a": 7}] * 2
+
+
+@pytest.mark.parametrize("schema", ["bytes", {"type": "bytes"}])
+@pytest.mark.parametrize("data", [b"\4abc", b"\4ab", b"plain", b""])
+def test_a_value_of_the_schema_bytes_is_as_it_is(registry: RegistryDouble, schema: Any, data: bytes) -> None:
+    """Confluent's serializers put no length in front of it. Inside another schema, bytes have one."""
+    inside = {"type": "record", "name": "R", "fields": [{"name": "b", "type": "bytes"}]}
+    number, other = registry.register("t-value", json.dumps(schema)), registry.register("u-value", inside)
+    value = framed(number, data)
+    found = typed_of(config_of(registry), ("value",))
+    assert found.apply(batch_of(found, [value, None])).column("value").to_pylist() == [data, None]
+    record = typed_of(config_of(registry, value_schema_subject="u-value"), ("value",))
+    row = framed(other, encode(inside, {"b": data}))
+    assert record.apply(batch_of(record, [row])).column("value").to_pylist() == [{"b": data}]
+    if data:  # the peer takes no empty value
+        with SchemaRegistryClient({"url": registry.url}) as client:
+            assert AvroDeserializer(client)(value, SerializationContext("t", MessageField.VALUE)) == data
 
 
 @pytest.mark.parametrize(
