@@ -96,6 +96,10 @@ class Planner:
         """The first offset whose record is not before the time; None if there is none. Raises the errors of reading."""
         return self._times.first_offset_at(opened, timestamp_ms)
 
+    def least_offset_at(self, opened: OpenPartition, timestamp_ms: int) -> int:
+        """As `TimeLookup.least_offset_at`."""
+        return self._times.least_offset_at(opened, timestamp_ms)
+
     def say_log_start_unknown(self) -> None:
         """Report that the log start offsets are unknown, if the session has no broker."""
         if self._brokers is None:

@@ -11,6 +11,9 @@ Rules of the file:
 - Under a listing, a slice that has no such record is measured, because it may end sooner than the listing shows. It is
   not if its last offset was seen, in its batches or in its time index.
 - The broker is asked if the tier does not hold the record, or if the store does not give it.
+- A broker may miss records (Kafka 3.9.2 and 4.3.1 do). It looks only into the first segment whose largest timestamp is
+  late enough. If the log start lies behind the late records of that segment, it finds none. So the tier is searched as
+  well for offsets that the broker has on its disk, and a plan leaves out only what was searched.
 """
 
 from __future__ import annotations
@@ -73,22 +76,43 @@ class TimeLookup:
 
         Raises the errors of reading.
         """
+        return self._look_up(opened, timestamp_ms, offsets)[0]
+
+    def least_offset_at(self, opened: OpenPartition, timestamp_ms: int) -> int:
+        """An offset before which no record is at or after the time, for a plan that leaves out the records before it.
+
+        It is that of `first_offset_at` unless the broker may miss a record. Raises the errors of reading.
+        """
+        return self._look_up(opened, timestamp_ms, None)[1]
+
+    def _look_up(
+        self, opened: OpenPartition, timestamp_ms: int, offsets: tuple[int, int] | None
+    ) -> tuple[int | None, int]:
+        """The answers of `first_offset_at` and of `least_offset_at`."""
         first, stop = offsets or (opened.first_offset, opened.last_start)
         stop = min(stop, opened.last_start)
+        is_doubtful = self._brokers is not None and _may_be_missed(opened, timestamp_ms)
+        if is_doubtful:
+            opened = replace(opened, local_start=None)
         steps = plan_offsets(opened.partition, opened, first, stop)
         if self._brokers is None:
             refuse_broker_ranges(opened.timeline, steps)
         pieces = list(leading_slices(steps))
+        searched = first
         try:
             found = self._first_in_tier(opened, pieces, timestamp_ms)
             if found is not None or len(pieces) == len(steps) or self._brokers is None:
-                return found
+                return found, stop if found is None else found
+            searched = steps[len(pieces)].first_offset
         except RemoteFetchError as error:
             self._fallback.after(error, opened.partition, pieces[0].first_offset, pieces[-1].last_offset)
         assert self._brokers is not None, "only a session with a broker falls back"
         # The broker knows the whole log. Its answer lies after the searched slices, which have no such record.
         found = self._brokers.guard.offset_for_time(opened.partition, timestamp_ms, opened.isolation)
-        return None if self._passes_markers and not self._is_record(opened, found, stop) else found
+        least = stop if found is None else found
+        if is_doubtful and (found is None or opened.timeline.segments):
+            least = min(least, searched)
+        return None if self._passes_markers and not self._is_record(opened, found, stop) else found, least
 
     def _is_record(self, opened: OpenPartition, offset: int | None, stop: int) -> bool:
         """Whether the broker gives a record at `offset`, before `stop`."""
@@ -299,6 +323,17 @@ class TimeLookup:
                 if row_ms >= timestamp_ms:
                     return int(offset)
         return None
+
+
+def _may_be_missed(opened: OpenPartition, timestamp_ms: int) -> bool:
+    """Whether a broker's answer may miss a record at or after the time, because the log begins inside a segment.
+
+    Retention lets the log begin with a segment. DeleteRecords moves its start into a segment.
+    """
+    start = opened.log.log_start_offset or 0
+    held = opened.tiered(start)
+    begins_inside = held is None or (held.start_offset < start and not 0 <= held.max_timestamp_ms < timestamp_ms)
+    return start > 0 and begins_inside
 
 
 def _epoch(segment: RemoteLogSegmentMetadata, offset: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from types import SimpleNamespace
@@ -470,19 +471,20 @@ def moment_of(offset: int) -> datetime:
 
 
 class FakeCluster:
-    """A fake cluster. `offset_for_time` always returns 17, and records the timestamps that it was asked for.
+    """A fake cluster. `offset_for_time` always returns `answer`, and records the timestamps that it was asked for.
 
     `records` are the offsets that it reads.
     """
 
-    def __init__(self, records: Sequence[int] = ()) -> None:
+    def __init__(self, records: Sequence[int] = (), answer: int | None = 17) -> None:
         self.asked: list[int] = []
+        self._answer = answer
         self.reads: list[tuple[int, int]] = []
         self._records = records
 
-    def offset_for_time(self, partition: TopicIdPartition, timestamp_ms: int, isolation: IsolationLevel) -> int:
+    def offset_for_time(self, partition: TopicIdPartition, timestamp_ms: int, isolation: IsolationLevel) -> int | None:
         self.asked.append(timestamp_ms)
-        return 17
+        return self._answer
 
     def read(self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         self.reads.append((step.first_offset, step.last_offset))
@@ -532,6 +534,49 @@ class TestTimesWithABroker:
             assert broker.asked == []
             assert times.first_offset_at(opened, FIRST_TIMESTAMP_MS + 10**9) == found
         assert broker.reads == ([] if end == 17 else [(17, 17)])
+
+    @pytest.mark.parametrize("local_start", [None, 0, 4])
+    @each_of(
+        ("log_start", "late", "answer", "found", "least"),
+        [
+            (0, (), None, None, 15),
+            (2, (), None, None, 15),
+            (4, (1,), None, None, 15),
+            (2, (1,), None, None, 12),
+            (2, (1,), 14, 14, 12),
+            (2, (1, 9), None, 9, 9),
+            (13, (1,), None, None, 13),
+        ],
+    )
+    def test_a_broker_s_answer_is_doubted_if_the_log_begins_behind_late_records_of_a_segment(
+        self,
+        local_start: int | None,
+        log_start: int,
+        late: Sequence[int],
+        answer: int | None,
+        found: int | None,
+        least: int,
+    ) -> None:
+        """Kafka looks only into that segment then. Offsets 12 to 14 are not tiered."""
+        log = LogBuilder()
+        for offset in range(12):
+            wanted_ms = 10**7 if offset in late else 0
+            log.append_batch([Record(0, 0, b"k", b"v")], base_timestamp_ms=FIRST_TIMESTAMP_MS + wanted_ms)
+            if offset % 4 == 3:
+                log.roll()
+        segments = log.segments(DENSE)
+        config = Config.parse(snapshot_config(one.metadata for one in segments))
+        with Session(config, Bucket(segments)) as session:
+            (partition,) = session.locator.partitions("topic")
+            timeline = session.locator.timeline(partition)
+            opened = Planner(session, UNCOMMITTED).open_timeline(timeline, LogBounds(log_start, 15))
+            broker = FakeCluster(answer=answer)
+            session.brokers = cast(Brokers, SimpleNamespace(cluster=broker, guard=broker))
+            session.fallback.reader = cast(BrokerReader, broker)
+            planner, wanted_ms = Planner(session, UNCOMMITTED), FIRST_TIMESTAMP_MS + 10**6
+            opened = replace(opened, local_start=local_start)
+            assert planner.first_offset_at(opened, wanted_ms) == found
+            assert planner.least_offset_at(opened, wanted_ms) == least
 
 
 def first_with(broker: FakeCluster, log: LogBuilder, schedule: Schedule, timestamp_ms: int) -> tuple[int, int]:

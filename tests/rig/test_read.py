@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from confluent_kafka import Producer
 
@@ -27,6 +29,7 @@ from tests.rig.answers import assert_is_the_brokers
 from tests.rig.metrics import topic_metrics
 from tests.rig.rig import Rig
 from tests.rig.topics import OracleRecord
+from tests.rig.workload_oracle import listed_offset
 
 pytestmark = pytest.mark.each_version
 
@@ -186,6 +189,27 @@ def test_the_log_start_inside_a_segment(rig: Rig, new_topic: Callable[[str], str
     assert_equal_to_broker(rig, topic)
     with pytest.raises(OffsetOutOfRange):
         from_store(config_of(rig), topic, "read_uncommitted", start=36)
+
+
+def test_a_filter_on_time_where_the_log_start_lies_behind_late_records_of_a_segment(
+    rig_43: Rig, new_topic: Callable[[str], str]
+) -> None:
+    """Kafka looks only into that segment, which is on its disk too, and finds no offset for the time."""
+    rig, topic, late_ms = rig_43, new_topic("read"), 1_700_010_000_000
+    topics.create_topic(rig, topic, local_retention_ms=-2)
+    producer = Producer({"bootstrap.servers": rig.bootstrap, "batch.num.messages": 1, **topics.QUIET})
+    for number in range(60):
+        timestamp_ms = late_ms if number == 3 or number >= 40 else 1_700_000_000_000
+        producer.produce(topic, bytes(700), partition=0, timestamp=timestamp_ms)
+    assert producer.flush(60) == 0
+    rig.until("segments in the tier", lambda: topics.offsets(rig, topic, 0).latest_tiered > 20)
+    topics.delete_records(rig, topic, 0, 6)
+    assert listed_offset(rig, (topic, 0), late_ms, "read_committed") is None
+    late = pc.field("timestamp") >= pa.scalar(late_ms * 1000, pa.timestamp("us", "UTC"))
+    for when in ("not-local", "always"):
+        scan = remote_fetch.scan_topic(topic, config=config_of(rig, fetch_remote_when=when))
+        rows = [offset for batch in scan.batches(filter=late) for offset in batch.column("offset").to_pylist()]
+        assert rows == list(range(40, 60))
 
 
 @pytest.mark.parametrize("skips", [False, True])
