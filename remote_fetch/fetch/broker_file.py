@@ -9,6 +9,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from importlib.metadata import entry_points
 from typing import NamedTuple
@@ -27,6 +28,9 @@ STORAGE_MANAGER = "remote.log.storage.manager.class.name"
 _KEY = "remote.storage.broker.properties"
 _PREFIX = "remote.log.storage.manager.impl.prefix"
 _USUAL_PREFIX = "rsm.config."
+_PROVIDERS = "config.providers"
+_PROVIDED = re.compile(r"\$\{[^}]*:[^}]*\}")
+"""In a value: a text that the broker gets elsewhere (KIP-297), as `${env:AWS_SECRET}` or `${file:/etc/secrets:key}`."""
 
 
 class Completed(NamedTuple):
@@ -62,7 +66,16 @@ def complete(config: Config) -> Completed:
         error.message = f"{_KEY}={path}: {error.message}"
         raise
     completed = config.under(found.configs)
-    return Completed(completed, frozenset(found.configs) - config.ours().keys(), found.unmapped)
+    from_file = frozenset(found.configs) - config.ours().keys()
+    if _PROVIDERS in properties:
+        for name in sorted(from_file):
+            if _PROVIDED.search(found.configs[name]):
+                raise ConfigError(
+                    f"{_KEY}={path}: the value of {name} is not in the file: the broker gets it from a config provider",
+                    key=name,
+                    hint=f"Set {name} too",
+                )
+    return Completed(completed, from_file, found.unmapped)
 
 
 def layout_of(manager: str) -> str | None:

@@ -45,6 +45,24 @@ def test_a_local_tier(file: Path) -> None:
         complete(Config.parse({KEY: str(file)}))
 
 
+def test_a_value_of_a_config_provider_is_not_in_the_file(file: Path) -> None:
+    """The store would refuse the name of the value as a wrong key."""
+    secret = "remote.storage.options.secret"
+    text = (
+        f"{AIVEN}rsm.config.storage.backend.class={STORAGE}s3.S3Storage\nrsm.config.storage.s3.bucket.name=tier\n"
+        "rsm.config.storage.aws.access.key.id=theirs\n"
+        "rsm.config.storage.aws.secret.access.key=${file:/etc/kafka/store.properties:secret}\n"
+    )
+    file.write_text(f"{text}config.providers=file\n")
+    with pytest.raises(ConfigError, match=rf"the value of {secret} is not in the file") as caught:
+        complete(Config.parse({KEY: str(file)}))
+    assert caught.value.key == secret
+    assert "store.properties" not in str(caught.value)
+    assert complete(Config.parse({KEY: str(file), secret: "s3cret"})).config.options["secret"] == "s3cret"
+    file.write_text(text)  # without providers a broker takes the text as it is
+    assert complete(Config.parse({KEY: str(file)})).config.options["secret"].startswith("${file:")
+
+
 def test_what_the_user_sets_wins(file: Path) -> None:
     file.write_text(
         f"{AIVEN}x.storage.backend.class={STORAGE}s3.S3Storage\nx.storage.s3.bucket.name=tier\n"
