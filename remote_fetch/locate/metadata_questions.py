@@ -16,7 +16,7 @@ from typing import TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.deadline import Deadline, retry
-from remote_fetch.failures.broker_errors import is_of_no_topic, is_passing
+from remote_fetch.failures.broker_errors import is_of_no_topic, is_passing, is_unanswered
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.replay import Replay
 from remote_fetch.locate.replay_cache import TopicOrigin
@@ -78,6 +78,22 @@ class MetadataQuestions:
                 raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, error.args[0].str())) from error
 
         return self._patiently(ask) if wanted else {}
+
+    def led(self, numbers: Iterable[int]) -> set[int]:
+        """Those of these metadata partitions that have a leader now.
+
+        Raises KafkaException if a broker does not answer: each further question could wait as long.
+        """
+        found = set()
+        for number in numbers:
+            try:
+                self._cluster.ends(self._name, {number})
+            except KafkaException as error:
+                if is_unanswered(error):
+                    raise
+            else:
+                found.add(number)
+        return found
 
     def still_holds(self, replay: Replay, bounds: Mapping[int, tuple[int, int, int]]) -> bool:
         """Whether the log still has the last record that was read of each of these metadata partitions.

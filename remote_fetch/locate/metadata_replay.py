@@ -3,6 +3,7 @@
 Rules of the file:
 
 - Only the metadata partitions that are needed are read: first between their watermarks, then further on demand.
+- A metadata partition without a leader is waited for. Then the others are read, and its error is raised.
 - One thread reads at a time, for all threads that wait. They share its result, or its error.
 - A reader that may have missed a tombstone, or whose records the topic no longer has, begins with the first record.
 - Reading goes on where it ended, or where a saved replay ends. If the log has a later leader epoch, the leader is asked
@@ -25,6 +26,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from remote_fetch.config import KEYS
 from remote_fetch.deadline import Deadline
 from remote_fetch.errors import Cancelled, Unlocatable
+from remote_fetch.failures.broker_errors import is_of_another_leader
 from remote_fetch.failures.shared_failure import SharedFailure
 from remote_fetch.formats.metadata_partitioner import metadata_partition
 from remote_fetch.kafka_clients import Consumer
@@ -199,9 +201,19 @@ class MetadataTopic:
             self._failures[topic_id] = numbers, failure
             began_s = time.monotonic()
             with failure.kept(Unlocatable, KafkaException):
-                self._catch_up(topic_id, numbers)
-            self._read_at_s.update({(topic_id, number): began_s for number in numbers})
-            self._saver.save_soon(self._replay(topic_id))
+                try:
+                    self._catch_up(topic_id, numbers)
+                except KafkaException as error:
+                    if is_of_another_leader(error):
+                        numbers = self._questions.led(numbers)
+                        self._catch_up(topic_id, numbers)
+                        self._note_read(topic_id, numbers, began_s)
+                    raise
+            self._note_read(topic_id, numbers, began_s)
+
+    def _note_read(self, topic_id: Uuid | None, numbers: Iterable[int], began_s: float) -> None:
+        self._read_at_s.update({(topic_id, number): began_s for number in numbers})
+        self._saver.save_soon(self._replay(topic_id))
 
     def _replay(self, topic_id: Uuid | None) -> Replay:
         if topic_id not in self._replays:

@@ -88,6 +88,7 @@ class Topics:
     The first questions about ends are answered by the errors `passing`, the first comparisons with a new leader by
     `electing`. `settings` are the metadata topic's, None: they may not be asked for. `epoch_ends` has the end of each
     leader epoch that an election has cut off.
+    `leaderless` are the metadata partitions without a leader.
     `missing` is the error about a metadata partition that is not there.
     `described_first` has the topics that were described before the clients were to connect, None: they were not.
     `logs` are the `count` metadata partitions, from the log start in `starts` on; None stands for a record that was
@@ -97,6 +98,7 @@ class Topics:
     logs: dict[int, list[Record | None]] = field(default_factory=lambda: {number: [] for number in range(COUNT)})
     starts: dict[int, int] = field(default_factory=dict)
     count: int = COUNT
+    leaderless: frozenset[int] = frozenset()
     missing: int = KafkaError.UNKNOWN_TOPIC_OR_PART
     news: list[Message] = field(default_factory=list)
     is_mute: bool = False
@@ -174,6 +176,8 @@ class Topics:
             raise KafkaException(KafkaError(self.passing.pop(0)))
         if self.refusal is not None:
             raise KafkaException(self.refusal)
+        if not self.leaderless.isdisjoint(numbers):
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
         if any(number >= self.count for number in numbers):
             raise KafkaException(KafkaError(self.missing))
         epoch = -1 if self.epoch is None else self.epoch

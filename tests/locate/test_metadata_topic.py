@@ -530,6 +530,43 @@ def test_the_wait_for_a_leader_has_a_deadline(code: int) -> None:
     assert reader.locator.refresh(PARTITIONS[0]).end_offset == 10
 
 
+def test_a_metadata_partition_without_a_leader_holds_up_no_other() -> None:
+    """Only the partitions that it describes come through the broker."""
+    away = metadata_partition(DATA_ID, PARTITIONS[0].partition, COUNT)
+    topics = Topics(leaderless=frozenset({away}))
+    for partition in PARTITIONS:
+        topics.write(partition, 0)
+    reader = Reader(topics, timeout_ms=20)
+    reader.locator.partitions("data")
+    described = {metadata_partition(DATA_ID, one.partition, COUNT): bool(reader.starts(one)) for one in PARTITIONS}
+    assert described == {number: number != away for number in described}
+    assert len(described) > 1
+    assert ["Leader not available" in text for text in reader.said] == [True]
+    with pytest.raises(Unlocatable, match="Leader not available"):
+        reader.locator.partitions(None)
+    topics.leaderless = frozenset()
+    reader.locator.partitions("data")
+    assert all(reader.starts(one) == [0] for one in PARTITIONS)
+    assert reader.recoveries == 1
+
+
+def test_a_silent_leader_is_asked_once() -> None:
+    topics = Topics(passing=[KafkaError.LEADER_NOT_AVAILABLE] * 10_000)
+    reader = Reader(topics, timeout_ms=20)
+    ends = topics.ends
+
+    def silent(name: str, numbers: Collection[int]) -> dict[int, tuple[int, int, int]]:
+        if len(numbers) == 1:
+            topics.passing = [KafkaError._TIMED_OUT]
+        return ends(name, numbers)
+
+    topics.ends = silent  # type: ignore[method-assign]
+    reader.locator.partitions("data")
+    assert len(topics.asked[-1]) == 1
+    assert len(topics.asked[-2]) > 1
+    assert len(reader.said) == 1
+
+
 def test_a_metadata_topic_that_was_deleted_is_not_waited_for() -> None:
     topics = Topics()
     reader = Reader(topics)
