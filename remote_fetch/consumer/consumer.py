@@ -127,7 +127,11 @@ class RemoteConsumer(_Consumer):
         if (prepared := remote.merge.next_in_block()) is not None:
             return prepared
         with remote.gate:
-            return remote.merge.poll(timeout)
+            try:
+                return remote.merge.poll(timeout)
+            finally:
+                if remote.merge.is_close_due:
+                    self.close()
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """As the parent's: waits for `num_messages` messages, at most `timeout` (seconds; -1: for ever)."""
@@ -136,7 +140,11 @@ class RemoteConsumer(_Consumer):
             return super().consume(num_messages, timeout)
         timeout = seconds(timeout)
         with remote.gate:
-            return remote.merge.consume(count, timeout)
+            try:
+                return remote.merge.consume(count, timeout)
+            finally:
+                if remote.merge.is_close_due:
+                    self.close()
 
     # ------------------------------------------------------------------------------------------- what is assigned
 
@@ -327,10 +335,16 @@ class RemoteConsumer(_Consumer):
 
     @_locked
     def close(self) -> None:
-        """As the parent's. It takes up to two seconds more, to end the remote half."""
+        """As the parent's. It takes up to two seconds more, to end the remote half.
+
+        In a callback or a handler of a signal it returns at once. The consumer is closed as soon as the `poll` or
+        `consume` that runs has returned, within about a second.
+        """
         remote = self._remote
         if remote is None:
             super().close()
+            return
+        if remote.puts_off_close():
             return
         try:
             try:

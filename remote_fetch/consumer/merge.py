@@ -69,6 +69,9 @@ class Merge:
         self._polled_partition: AssignedPartition | None = None
         self._block_ends_s = 0.0
         self._librdkafka_came_last = False
+        self._is_in_librdkafka = False
+        self.is_close_due = False
+        """Whether the consumer is to be closed when the running `poll` or `consume` returns."""
         self._behind: Collection[Key] | None = ()
         """The partitions whose positions may be before messages that were returned. None: all partitions."""
         self._turn = 0
@@ -101,7 +104,7 @@ class Merge:
         if self._postponed_error is not None:
             self._raise_postponed()
         message, deadline_s = None, None
-        while message is None:
+        while message is None and not self.is_close_due:
             if self._polled_partition is not None:
                 self.flush_position()
             now_s = self._partitions.run_due_work()
@@ -121,7 +124,11 @@ class Merge:
             wait_s = 0.0
         elif wait_s > self._longest_wait_s:
             wait_s = self._longest_wait_s
-        message = self._poll_librdkafka(wait_s)
+        is_within, self._is_in_librdkafka = self._is_in_librdkafka, True
+        try:
+            message = self._poll_librdkafka(wait_s)
+        finally:
+            self._is_in_librdkafka = is_within
         if message is None:
             return self._poll_store(now_s, deadline_s)
         error = message.error()
@@ -170,6 +177,15 @@ class Merge:
         """Poll librdkafka before the next record of the store: it is about to take partitions away."""
         self._librdkafka_came_last = False
 
+    def puts_off_close(self) -> bool:
+        """Whether a close has to wait for the running `poll` or `consume`, which is then to return soon.
+
+        It has to in a callback, and in a handler of a signal: after these, librdkafka goes on in its queue. If a close
+        had freed the queue, the process would crash.
+        """
+        self.is_close_due = self._is_in_librdkafka
+        return self.is_close_due
+
     def flush_position(self) -> None:
         """Update the position of the partition whose records `poll` returns. Call this before the position is used."""
         partition = self._polled_partition
@@ -214,6 +230,8 @@ class Merge:
                 self._postponed_error = error  # the application gets these messages first
                 return pending.messages
             pending.drop_outdated()
+            if self.is_close_due:
+                return pending.messages
             room = count - len(pending.messages)
             if has_events and room and self._clock() < deadline_s:
                 continue  # as in `_next_in_turn`
@@ -243,8 +261,12 @@ class Merge:
         """
         if self._behind is None or self._behind:
             self._partitions.positions.refresh(self._behind)
-        with self._partitions.positions.frozen():
-            messages = self._librdkafka.consume(count, wait_s)
+        is_within, self._is_in_librdkafka = self._is_in_librdkafka, True
+        try:
+            with self._partitions.positions.frozen():
+                messages = self._librdkafka.consume(count, wait_s)
+        finally:
+            self._is_in_librdkafka = is_within
         # Each position takes time, and there may be thousands of partitions for each message.
         self._behind = None if len(messages) > len(self._partitions.assigned) else set(map(_key_of, messages))
         if not messages:

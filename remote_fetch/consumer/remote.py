@@ -238,6 +238,10 @@ class Remote:
         """As `Consumer.set_sasl_credentials`, for the clients of the session."""
         _call_within(_CLOSE_S, lambda: self.session.set_sasl_credentials(username, password))
 
+    def puts_off_close(self) -> bool:
+        """Whether a close has nothing to do now: another one runs, or it has to wait for a call that runs."""
+        return self._is_closing or self.merge.puts_off_close()
+
     def begin_close(self) -> None:
         """Prepare for the parent's `close`: it may run callbacks, and moves positions past records that it drops."""
         self._is_closing = True

@@ -368,3 +368,37 @@ def test_a_consumer_that_cannot_store_its_positions_is_closed_all_the_same(
         remote.session.brokers.cluster.describe("t")
     with pytest.raises(RuntimeError, match="closed"):
         consumer.poll(0)
+
+
+@pytest.mark.parametrize("method", ["poll", "consume"])
+def test_a_close_in_a_callback_waits_for_the_call_that_runs(tmp_path: Path, method: str) -> None:
+    """librdkafka goes on in its queue after the callback. A close would free the queue, and the process would crash."""
+    found: list[list[TopicPartition]] = []
+
+    def tell(_: str) -> None:
+        consumer.close()
+        found.append(consumer.assignment())  # a closed consumer raises RuntimeError
+
+    config = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "remote.storage.url": str(tmp_path), "log_level": 2}
+    more = {"fetch.remote.enabled": True, "statistics.interval.ms": 50, "stats_cb": tell}
+    consumer = RemoteConsumer({**config, **more})
+    assert getattr(consumer, method)(timeout=150) in (None, [])
+    assert found[0] == []
+    with pytest.raises(RuntimeError, match="closed"):
+        consumer.poll(0)
+
+
+def test_a_close_in_a_callback_of_a_close_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "remote.storage.url": str(tmp_path)}
+    consumer = RemoteConsumer({**config, "fetch.remote.enabled": True})
+    remote = consumer._remote
+    assert remote is not None
+    begun: list[int] = []
+
+    def close_again() -> None:
+        begun.append(1)
+        consumer.close()
+
+    monkeypatch.setattr(remote, "flush_positions", close_again)
+    consumer.close()
+    assert begun == [1]
