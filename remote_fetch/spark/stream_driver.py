@@ -30,6 +30,7 @@ from remote_fetch.prepare.planner import Planner, say_end
 from remote_fetch.prepare.subscribed import topic_name
 from remote_fetch.prepare.true_sizes import with_true_sizes
 from remote_fetch.prepare.view import OpenPartition, untiered
+from remote_fetch.session.parallel import all_at_once
 from remote_fetch.session.session import Session
 from remote_fetch.spark.limits import LimitRules, check_covered, lose, start_of
 from remote_fetch.spark.options import SourceOptions
@@ -253,11 +254,12 @@ class StreamDriver:
             opened = open_partitions(Planner(session, self._options.isolation), partitions)
             found = {_place(one.partition): (one.first_offset, one.end_offset) for one in opened}
         else:
-            found, guard = {}, session.brokers.guard
+            guard = session.brokers.guard
             for partition in partitions:
                 guard.authorise(partition)
-                log = guard.bounds(partition, self._options.isolation)
-                found[_place(partition)] = (log.log_start_offset or 0, log.end_offset or 0)
+            logs = all_at_once(lambda one: guard.bounds(one, self._options.isolation), partitions)
+            ends = ((log.log_start_offset or 0, log.end_offset or 0) for log in logs)
+            found = dict(zip(map(_place, partitions), ends, strict=True))
         self._ends = {place: end for place, (_, end) in found.items()}
         return found
 
@@ -291,7 +293,9 @@ class StreamDriver:
         cut: Callable[[tuple[PlanStep, ...], int], int],
     ) -> Positions:
         """The stops of those partitions that a limit stops earlier."""
-        steps = {at: self._steps(at, firsts[at], stop) for at, stop in stops.items() if stop > firsts[at]}
+        wanted = [at for at, stop in stops.items() if stop > firsts[at]]
+        planned = all_at_once(lambda at: self._steps(at, firsts[at], stops[at]), wanted)
+        steps = dict(zip(wanted, planned, strict=True))
         if size is size_of:
             steps = {at: self._sized(one) for at, one in steps.items()}
         sizes = {at: size(one) for at, one in steps.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from pathlib import Path
@@ -429,6 +430,44 @@ def test_a_topic_that_is_deleted_while_it_is_looked_at(
         told = [text for text in caplog.messages if "may have been missed" in text]
         assert fails == "true" or told == ["Partition gone-0: the partition is gone, some data may have been missed"]
         caplog.clear()
+
+
+class Together(Broker):
+    """A broker and a locator of three partitions. No answer comes before all of them are asked for."""
+
+    def __init__(self, log: LogBuilder) -> None:
+        super().__init__(log)
+        one = log.topic_id_partition
+        parts = [TopicIdPartition(one.topic_id, one.topic, number) for number in range(3)]
+        known = KnownTimelines([Timeline(part, (), ()) for part in parts])
+        self.partitions, self._timeline = known.partitions, known.timeline
+        self._all = threading.Barrier(len(parts), timeout=60)
+
+    def bounds(self, partition: TopicIdPartition, isolation: IsolationLevel) -> LogBounds:
+        self._all.wait()
+        return super().bounds(partition, isolation)
+
+    def timeline(self, partition: TopicIdPartition) -> Timeline:
+        self._all.wait()
+        return self._timeline(partition)
+
+
+def test_partitions_are_asked_for_at_the_same_time(
+    bucket: dict[str, str], driver: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic may have hundreds of them, and a stream asks at each trigger."""
+    log, open_session = plain_log(), Session.open
+
+    def opened(*given: Any) -> Session:
+        session, broker = open_session(*given), Together(log)
+        session.brokers = Brokers(*[broker] * 3)  # type: ignore[arg-type]
+        session.fallback.reader, session.locator = session.brokers.reader, broker  # type: ignore[assignment]
+        return session
+
+    monkeypatch.setattr(Session, "open", opened)
+    stream = driver(bucket, maxOffsetsPerTrigger="99999")
+    start = {("topic", number): log.start_offset for number in range(3)}
+    assert stream.next_stop(start, is_limited=True) == dict.fromkeys(start, log.next_offset)
 
 
 def open_after(patch: pytest.MonkeyPatch, error: Exception, times: int) -> None:
