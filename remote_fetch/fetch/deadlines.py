@@ -3,7 +3,7 @@
 Rules of the file:
 
 - The deadline does not depend on the store's SDK.
-- A call is repeated only after an error that is `retriable`.
+- A call is repeated only after an error that is `retriable`, or if the process stood still.
 - Pauses double and are jittered, so that many readers do not return at the same moment.
 """
 
@@ -16,11 +16,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from remote_fetch.errors import RemoteFetchError
+from remote_fetch.errors import RemoteFetchError, StorageTimeout
 
 __all__ = ["RetryPolicy", "now_ms"]
 
 T = TypeVar("T")
+
+_STOOD_STILL = 1.5
+"""An attempt that takes so many times its limit was held up by more than the store, which SDKs wait for no longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +41,23 @@ class RetryPolicy:
 
         Raises its last error if that is not `retriable`, if the next attempt would begin after the deadline, or if
         `given_up` is set. Before each pause `on_retry` is called with the error.
+
+        After an attempt that takes far longer than the deadline allows, the deadline counts again, and a StorageTimeout
+        is retried too: the process stood still, for example after Ctrl-Z. If only the store did, the caller of a pool
+        has set `given_up` before.
         """
-        deadline = time.monotonic() + self.timeout_ms / 1000
-        pause_s = self.backoff_ms / 1000
+        limit_s, pause_s = self.timeout_ms / 1000, self.backoff_ms / 1000
+        deadline = time.monotonic() + limit_s
         while True:
+            began_s = time.monotonic()
             try:
                 return function()
             except RemoteFetchError as error:
+                now_s, may_pass = time.monotonic(), error.retriable
+                if now_s - began_s > _STOOD_STILL * limit_s:
+                    deadline, may_pass = now_s + limit_s, may_pass or isinstance(error, StorageTimeout)
                 jittered_s = pause_s * self.random.uniform(0.5, 1.5)
-                if not error.retriable or given_up.is_set() or time.monotonic() + jittered_s >= deadline:
+                if not may_pass or given_up.is_set() or now_s + jittered_s >= deadline:
                     raise
                 on_retry(error)
                 if given_up.wait(jittered_s):

@@ -28,6 +28,8 @@ T = TypeVar("T")
 Failure: TypeAlias = tuple[str, str | None]
 """The message and the hint of an attempt that failed, without its traceback, which would keep its bytes."""
 
+_STEPS = 5
+"""A caller waits in so many steps at least. If a step takes longer than it should, the process stood still."""
 _CANCEL_CHECK_S = 0.1
 """How often a thread that waits for the turn of a call looks whether the call was cancelled."""
 
@@ -96,18 +98,22 @@ class Call(Generic[T]):
 
         While the call is still queued, `timeout_ms` counts from the begin of `wait`, from the last success in the pool,
         or from the turn of a call that waits for it, whichever is last. So a queued call times out if all threads hang,
-        but not if the pool is only busy. Raises the error of the call, StorageTimeout after that time, and Cancelled
-        after `cancel`.
+        but not if the pool is only busy. Time in which the process stood still during `wait`, for example after Ctrl-Z,
+        does not count: the answer may have come, and no thread has run to take it. Raises the error of the call,
+        StorageTimeout after that time, and Cancelled after `cancel`.
         """
-        asked_at = time.monotonic()
+        asked_at, still_s = time.monotonic(), 0.0
         while not self._future.done():
             queued_at = max(asked_at, self._progressed_s())
             began_at = queued_at if self._started_at is None else self._started_at
-            left_s = began_at + timeout_ms / 1000 - time.monotonic()
+            now_s = time.monotonic()
+            left_s = began_at + still_s + timeout_ms / 1000 - now_s
             if left_s <= 0:
                 raise self._late(timeout_ms)
+            step_s = min(left_s, timeout_ms / 1000 / _STEPS)
             with suppress(TimeoutError):  # this wait timed out; a TimeoutError of the call is raised below
-                return self._future.result(left_s)
+                return self._future.result(step_s)
+            still_s += max(time.monotonic() - now_s - step_s, 0.0)
         return self._future.result()
 
     def _late(self, timeout_ms: int) -> StorageTimeout:

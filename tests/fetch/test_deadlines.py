@@ -10,6 +10,7 @@ import pytest
 from remote_fetch.errors import (
     RemoteFetchError,
     SegmentNotFound,
+    StorageConnectTimeout,
     StorageDenied,
     StorageThrottled,
     StorageTimeout,
@@ -112,7 +113,7 @@ def test_an_error_for_good_ends_the_retries(clock: Clock) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_never_beyond_the_deadline(clock: Clock, seed: int) -> None:
     draw = random.Random(seed)
-    timeout_ms, backoff_ms = draw.randint(1, 5000), draw.randint(1, 500)
+    timeout_ms, backoff_ms = draw.randint(400, 5000), draw.randint(1, 500)
     last = StorageThrottled("the last")
     store = Store(clock, [StorageThrottled("slow down") for _ in range(40)], call_s=draw.uniform(0, 0.5))
     began = clock.now_s
@@ -133,6 +134,19 @@ def test_no_pause_that_would_end_after_the_deadline(clock: Clock) -> None:
         RetryPolicy(700, 100, Middle()).call(Store(clock, errors), on_retry=heard.append, given_up=clock)
     assert clock.pauses_s == pytest.approx([0.1, 0.2])  # and 0.4 would end exactly with the deadline
     assert [error.message for error in heard] == ["0", "1"]
+
+
+@pytest.mark.parametrize("error", [StorageTimeout("too late"), StorageUnavailable("reset"), StorageConnectTimeout("x")])
+def test_an_attempt_in_which_the_process_stood_still_is_made_again(clock: Clock, error: RemoteFetchError) -> None:
+    store, heard = Store(clock, [error, StorageThrottled("slow down")], call_s=8), list[RemoteFetchError]()
+    assert RetryPolicy(5000, 100).call(store, on_retry=heard.append, given_up=clock) == "answer"
+    assert heard[0] is error
+
+
+def test_an_attempt_in_which_the_process_stood_still_keeps_its_other_errors(clock: Clock) -> None:
+    store = Store(clock, [SegmentNotFound("gone")], call_s=8)
+    with pytest.raises(SegmentNotFound):
+        RetryPolicy(5000, 100).call(store, on_retry=ignore, given_up=clock)
 
 
 def test_pauses_are_jittered_by_half(clock: Clock) -> None:

@@ -176,6 +176,29 @@ def test_the_deadline_counts_from_the_beginning_of_the_call(
         call.wait(4 * SOON_MS)  # of which nothing is left; the call does not hang for so long
 
 
+def test_time_in_which_the_process_stood_still_does_not_count(
+    make: Callable[[int], DaemonPool], release: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After Ctrl-Z and `fg` the answer has come, and the thread that waits for it may be the first that runs."""
+    clock, begun = Clock(), threading.Event()
+    monkeypatch.setattr(pool_module, "time", SimpleNamespace(monotonic=clock))
+    call = make(1).submit(hang_until(release, begun))
+    assert begun.wait(SOON_S)
+    take, steps = call._future.result, list[float | None]()
+
+    def stand_still(step_s: float | None = None) -> str:
+        steps.append(step_s)
+        if len(steps) <= 3:
+            clock.now_s += 100
+            raise TimeoutError
+        release.set()
+        return take(SOON_S)
+
+    monkeypatch.setattr(call._future, "result", stand_still)
+    assert call.wait(5000) == "late"
+    assert steps[:4] == [1.0] * 4
+
+
 def test_a_call_that_cannot_begin_times_out_too(make: Callable[[int], DaemonPool], release: threading.Event) -> None:
     pool = make(1)
     pool.submit(hang_until(release, threading.Event()))
