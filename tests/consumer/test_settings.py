@@ -47,6 +47,7 @@ def test_switched_on_librdkafka_neither_stores_nor_resets_offsets() -> None:
     assert settings.stores_offsets
 
 
+@pytest.mark.usefixtures("shipped_limits")
 def test_the_defaults_are_librdkafkas() -> None:
     settings = ConsumerSettings.parse(ON)
     assert settings.isolation is IsolationLevel.READ_COMMITTED
@@ -118,6 +119,7 @@ def test_default_topic_config_is_flattened_and_wins() -> None:
     assert "default.topic.config" not in settings.librdkafka
 
 
+@pytest.mark.usefixtures("shipped_limits")
 def test_values_of_the_application_replace_the_defaults() -> None:
     settings = ConsumerSettings.parse(
         {

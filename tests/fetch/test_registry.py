@@ -177,6 +177,7 @@ def test_a_short_name_goes_before_the_url(name: str) -> None:
     assert type(found).__module__ == f"fetchers.{name}"
 
 
+@pytest.mark.usefixtures("shipped_limits")
 def test_a_class_is_configured_with_our_keys_as_text(plug: ModuleType) -> None:
     found: Any = load_fetcher(
         Config.parse(

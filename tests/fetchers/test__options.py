@@ -55,6 +55,7 @@ def test_values(name: str, text: str, value: Any) -> None:
     assert type(found[name]) is type(value)
 
 
+@pytest.mark.usefixtures("shipped_limits")
 def test_both_timeouts_in_seconds() -> None:
     assert timeouts_of({}) == Timeouts(1.0, 5.0)
     both = {"fetch.remote.connect.timeout.ms": "250", "fetch.remote.read.timeout.ms": "1500"}
