@@ -197,7 +197,9 @@ def test_a_filter_on_time_where_the_log_start_lies_behind_late_records_of_a_segm
     """Kafka looks only into that segment, which is on its disk too, and finds no offset for the time."""
     rig, topic, late_ms = rig_43, new_topic("read"), 1_700_010_000_000
     topics.create_topic(rig, topic, local_retention_ms=-2)
-    producer = Producer({"bootstrap.servers": rig.bootstrap, "batch.num.messages": 1, **topics.QUIET})
+    producer = Producer(
+        {"bootstrap.servers": rig.bootstrap, "batch.num.messages": 1, "enable.idempotence": True, **topics.QUIET}
+    )
     for number in range(60):
         timestamp_ms = late_ms if number == 3 or number >= 40 else 1_700_000_000_000
         producer.produce(topic, bytes(700), partition=0, timestamp=timestamp_ms)
