@@ -6,6 +6,7 @@ Rules of the file:
   over into the next, and as many rows as values prove that none held two.
 - What pyarrow refuses, Python's reader has the last word on: 1.0 is an integer, and of two equal names the last counts.
 - A number is none of a text's, and no text becomes a number.
+- JSON that is kept as text keeps the digits of its numbers, which a float may not have.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class JsonReader:
     def _value(self, payload: bytes) -> Any:
         try:
             is_special = b"-0" in payload or len(payload) > _MOST_DIGITS
-            return self._convert(json.loads(payload, parse_int=_whole if is_special else None), "$")
+            parsed = json.loads(payload, parse_int=_whole if is_special else None, parse_float=_fraction)
+            return self._convert(parsed, "$")
         except RecursionError:
             raise Undecodable("nested too deeply") from None
         except ValueError as error:
@@ -125,7 +127,7 @@ def _converter(node: JsonNode) -> _Convert:
             else [items(each, f"{at}[{number}]") for number, each in enumerate(_of(list, value, at))]
         )
     if isinstance(node, Text):
-        return lambda value, at: None if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return lambda value, at: None if value is None else _text(value)
     assert isinstance(node, Plain)
     return _PLAIN[node.arrow]
 
@@ -142,6 +144,30 @@ def _struct(node: Struct) -> _Convert:
     return convert
 
 
+class _Written(float):
+    """A number that keeps its digits."""
+
+    digits: str
+
+
+def _fraction(digits: str) -> float:
+    """A number with a point or an exponent."""
+    number = _Written(digits)
+    number.digits = digits
+    return number
+
+
+def _text(value: Any) -> str:
+    """The JSON of a parsed value."""
+    if isinstance(value, _Written):
+        return value.digits
+    if isinstance(value, dict):
+        return "{" + ",".join([f"{_text(name)}:{_text(each)}" for name, each in value.items()]) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join([_text(each) for each in value]) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
 def _whole(digits: str) -> int | float:
     """A number without a point. No int is -0, which pyarrow's reader gives where the schema has a number.
 
@@ -149,7 +175,7 @@ def _whole(digits: str) -> int | float:
     pyarrow's reader. A column of integers or texts refuses it.
     """
     if digits == "-0":
-        return -0.0
+        return _fraction(digits)
     try:
         return int(digits)
     except ValueError:
@@ -205,4 +231,5 @@ def _of(kind: type, value: Any, at: str) -> Any:
 
 
 def _other(value: Any, at: str, wanted: str) -> Undecodable:
-    return Undecodable(f"{at}: {type(value).__name__} where the schema has {wanted}")
+    kind = "float" if isinstance(value, float) else type(value).__name__
+    return Undecodable(f"{at}: {kind} where the schema has {wanted}")

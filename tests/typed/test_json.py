@@ -136,6 +136,17 @@ def test_a_number_of_more_digits_than_python_converts() -> None:
         rows_of({"type": "object", "properties": {"any": {}}}, b'{"any": %b}' % digits)
 
 
+@pytest.mark.parametrize(
+    "text", ["12345678901234567.89", "1e400", "1.10", "-0", "-0.0", '[1.50,{"é\\"":1E5,"b":[]}]', '"1.0"', "{}", "7"]
+)
+def test_a_number_that_is_kept_as_text_keeps_its_digits(text: str) -> None:
+    schema = {"type": "object", "properties": {"any": {}, "price": {"type": "number"}, "id": {"type": "integer"}}}
+    row = rows_of(schema, f'{{"any": {text}, "price": 1.10, "id": 2.0}}'.encode())
+    assert row == [{"any": text, "price": 1.1, "id": 2}]
+    with pytest.raises(Undecodable, match="float where the schema has an integer"):
+        rows_of(schema, b'{"id": 1.5}')
+
+
 def test_arrows_reader_is_not_asked_for_each_broken_value(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call of it takes as long as Python's reader does for many values."""
     asked: list[int] = []
