@@ -186,6 +186,8 @@ class _Column:
 
     def _decoder_of(self, writer: SchemaText | None, ref: SchemaRef) -> Decoder:
         """Raises Undecodable also for a writer's schema that is none: only its own values do not decode."""
+        if writer is not None and writer.is_encoded:
+            raise Undecodable("a rule of the registry has encoded the bytes, or encrypted them, and no rule is run")
         try:
             return self._reader.decoder(writer, ref.path)
         except ConfigError as error:

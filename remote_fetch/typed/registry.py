@@ -10,6 +10,7 @@ Rules of the file:
   (`:.context:subject`), and an id is asked for with such a subject.
 - Each schema is asked for once. The schemas that are known can be taken along to another process.
 - The number of unknown ids that are kept is bounded: values name them, so it has no bound of its own.
+- No rule of a schema (a data contract) is run. Bytes that a rule encoded do not decode.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ class Registry:
         self._references: dict[tuple[str, int], SchemaText] = {}
         self._client: Any = None
         self._until = Deadline.after(0)
+        self._has_told_rules = False
         if "url" not in self._config:
             raise ConfigError("schema.registry.url is not set, and the format needs it", key="schema.registry.url")
         self.url = bare_url(self._config["url"])
@@ -176,7 +178,20 @@ class Registry:
                 found = self._version_of(*at, deleted=True)
                 self._references[at] = self._text(found.schema, context_of(at[0]), depth + 1, left)
             references.append((each.name, self._references[at]))
-        return SchemaText(schema.schema_type or "AVRO", schema.schema_str, tuple(references))
+        kind, is_encoded = schema.schema_type or "AVRO", self._note_rules(getattr(schema, "rule_set", None))
+        return SchemaText(kind, schema.schema_str, tuple(references), is_encoded)
+
+    def _note_rules(self, rules: Any) -> bool:
+        """Whether one of a schema's rules encodes the bytes of its values. Other rules have one line in the log."""
+        others = ("domain_rules", "migration_rules")
+        if not self._has_told_rules and any(_concern_readers(getattr(rules, name, None)) for name in others):
+            self._has_told_rules = True
+            _LOG.warning(
+                "the registry %s has rules for the values of a schema. No rule is run: values come as they were "
+                "written, and encrypted fields stay encrypted",
+                self.url,
+            )
+        return _concern_readers(getattr(rules, "encoding_rules", None))
 
     def _ask(self, ask: Callable[[Any], T], subject: str | None, what: str, may_lack_path: bool = False) -> T:
         """`may_lack_path`: any 404 means unknown. Karapace and Apicurio have no GUIDs, so no such path."""
@@ -268,6 +283,10 @@ def bare_url(url: str) -> str:
             )
         bare.append(shown_url(each.strip()))
     return ",".join(bare)
+
+
+def _concern_readers(rules: Any) -> bool:
+    return any(not rule.disabled and getattr(rule.mode, "name", None) != "WRITE" for rule in rules or ())
 
 
 def _schema(found: Any) -> Any:

@@ -13,11 +13,15 @@ __all__ = ["SchemaRef", "SchemaText"]
 
 @dataclass(frozen=True, slots=True)
 class SchemaText:
-    """A schema. `kind` is AVRO, PROTOBUF or JSON; `references` are by the names under which the text knows them."""
+    """A schema. `kind` is AVRO, PROTOBUF or JSON; `references` are by the names under which the text knows them.
+
+    `is_encoded`: a rule of the registry encodes the bytes of its values, for example encrypts them.
+    """
 
     kind: str
     text: str
     references: tuple[tuple[str, SchemaText], ...] = ()
+    is_encoded: bool = False
 
     def in_order(self) -> Iterator[str]:
         """The texts of all references, each once and before the texts that refer to it, and this text at the end."""

@@ -35,7 +35,12 @@ class RegistryDouble:
         self._subjects: dict[str, list[int]] = {}
 
     def register(
-        self, subject: str, schema: Any, kind: str = "AVRO", references: Sequence[tuple[str, str, int]] = ()
+        self,
+        subject: str,
+        schema: Any,
+        kind: str = "AVRO",
+        references: Sequence[tuple[str, str, int]] = (),
+        rules: Any = None,
     ) -> int:
         """Register a version, and return its id, which begins at 1."""
         text = schema if isinstance(schema, str) else json.dumps(schema)
@@ -46,6 +51,8 @@ class RegistryDouble:
             entry["schemaType"] = kind
         if references:
             entry["references"] = [{"name": n, "subject": s, "version": v} for n, s, v in references]
+        if rules is not None:
+            entry["ruleSet"] = rules
         schemas.append(entry)
         self._subjects.setdefault(subject, []).append(len(schemas))
         return len(schemas)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
-from confluent_kafka.serialization import MessageField, SerializationContext
+from confluent_kafka.serialization import MessageField, SerializationContext, SerializationError
 
 from remote_fetch.config import Config
 from remote_fetch.decode.columns import schema_for
@@ -124,6 +124,40 @@ def test_the_last_header_counts(registry: RegistryDouble) -> None:
     of_input, own, null = ({"key": "__value_schema_id", "value": each} for each in guids)
     made = typed.apply(batch_of(typed, [data, framed(number, data)], [[of_input, own], [of_input, null]]))
     assert made.column("value").to_pylist() == [{"a": 7}] * 2
+
+
+RULE = {"name": "a secret", "kind": "TRANSFORM", "mode": "WRITEREAD", "type": "ENCRYPT"}
+
+
+@pytest.mark.parametrize("learns", [False, True])
+def test_a_rule_that_encodes_bytes_makes_its_values_undecodable(registry: RegistryDouble, learns: bool) -> None:
+    """Encrypted bytes may well decode: Avro has no checksum. Confluent's deserializers refuse a rule that they lack."""
+    plain = registry.register("t-value", V1)
+    encoded = registry.register("t-value", V1, rules={"encodingRules": [RULE]})
+    disabled = registry.register("t-value", V1, rules={"encodingRules": [{**RULE, "disabled": True}]})
+    typed = typed_of(config_of(registry, value_on_error="quarantine"), ("value",), learns=learns)
+    made = typed.apply(batch_of(typed, [framed(number, b"\x0e") for number in (plain, encoded, disabled)]))
+    assert made.column("value").to_pylist() == [{"a": 7}, None, {"a": 7}]
+    assert made.column("value_error").to_pylist() == [
+        None, "a rule of the registry has encoded the bytes, or encrypted them, and no rule is run", None,
+    ]  # fmt: skip
+    with SchemaRegistryClient({"url": registry.url}) as client, pytest.raises(SerializationError):
+        AvroDeserializer(client)(framed(encoded, b"\x0e"), SerializationContext("t", MessageField.VALUE))
+
+
+@pytest.mark.parametrize("kind", ["domainRules", "migrationRules"])
+def test_rules_that_are_not_run_have_one_line(
+    registry: RegistryDouble, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    numbers = [registry.register("t-value", V1, rules={kind: [{**RULE, "mode": "WRITE"}]})]
+    numbers += [registry.register("t-value", each, rules={kind: [RULE]}) for each in (V1, V2)]
+    typed = typed_of(config_of(registry), ("value",))
+    values = [framed(number, encode(V2, {"a": 7, "b": "x"})) for number in numbers]
+    rows: list[Any] = typed.apply(batch_of(typed, values)).column("value").to_pylist()
+    assert [row["a"] for row in rows] == [7, 7, 7]
+    lines = [record.getMessage() for record in caplog.records if "rules" in record.getMessage()]
+    assert len(lines) == 2  # one of the plan, and one of the read
+    assert not any("a secret" in line for line in lines)
 
 
 @pytest.mark.parametrize("schema", ["bytes", {"type": "bytes"}])
