@@ -45,7 +45,9 @@ class JsonReader:
         """Raises ConfigError for a schema that is none."""
         self._node = json_node(schema)
         self.arrow_type: DataType = self._node.arrow
-        self._convert = _converter(self._node)
+        self._convert = _converter(self._node, _dumped)
+        self._convert_exactly = _converter(self._node, _written) if _has_text(self._node) else None
+        self._is_odd = False
         self._quick = pa.schema(list(self.arrow_type)) if _is_quick(self._node, root=True) else None
 
     def decoder(self, writer: SchemaText | None = None, path: tuple[int, ...] = ()) -> Decoder:
@@ -68,12 +70,25 @@ class JsonReader:
     def _value(self, payload: bytes) -> Any:
         try:
             is_special = b"-0" in payload or len(payload) > _MOST_DIGITS
-            parsed = json.loads(payload, parse_int=_whole if is_special else None, parse_float=_fraction)
-            return self._convert(parsed, "$")
+            whole, fraction = self._whole if is_special else None, self._fraction if self._convert_exactly else None
+            self._is_odd = False
+            parsed = json.loads(payload, parse_int=whole, parse_float=fraction)
+            if self._convert_exactly is None or not self._is_odd:
+                return self._convert(parsed, "$")
+            return self._convert_exactly(json.loads(payload, parse_int=whole, parse_float=_fraction), "$")
         except RecursionError:
             raise Undecodable("nested too deeply") from None
         except ValueError as error:
             raise Undecodable(f"not JSON: {error}") from error
+
+    def _whole(self, digits: str) -> int | float:
+        self._is_odd = self._is_odd or digits == "-0"
+        return _whole(digits)
+
+    def _fraction(self, digits: str) -> float:
+        number = float(digits)
+        self._is_odd = self._is_odd or repr(number) != digits
+        return number
 
 
 def _by_arrow(payloads: Column, schema: Schema) -> Column | None:
@@ -108,32 +123,43 @@ def _is_quick(node: JsonNode, *, root: bool = False) -> bool:
     return isinstance(node, Plain) or (isinstance(node, List) and _is_quick(node.items))
 
 
-def _converter(node: JsonNode) -> _Convert:
-    """A function from a value of Python's reader to what Arrow takes. It raises Undecodable for other types."""
+def _has_text(node: JsonNode) -> bool:
     if isinstance(node, Struct):
-        return _struct(node)
+        return any(_has_text(each) for _, each in node.fields)
+    if isinstance(node, (List, MapOf)):
+        return _has_text(node.items if isinstance(node, List) else node.values)
+    return isinstance(node, Text)
+
+
+def _converter(node: JsonNode, text: Callable[[Any], str]) -> _Convert:
+    """A function from a value of Python's reader to what Arrow takes. It raises Undecodable for other types.
+
+    `text` gives the JSON of a value.
+    """
+    if isinstance(node, Struct):
+        return _struct(node, text)
     if isinstance(node, MapOf):
-        values = _converter(node.values)
+        values = _converter(node.values, text)
         return lambda value, at: (
             None
             if value is None
             else [(name, values(each, f"{at}.{name}")) for name, each in _of(dict, value, at).items()]
         )
     if isinstance(node, List):
-        items = _converter(node.items)
+        items = _converter(node.items, text)
         return lambda value, at: (
             None
             if value is None
             else [items(each, f"{at}[{number}]") for number, each in enumerate(_of(list, value, at))]
         )
     if isinstance(node, Text):
-        return lambda value, at: None if value is None else _text(value)
+        return lambda value, at: None if value is None else text(value)
     assert isinstance(node, Plain)
     return _PLAIN[node.arrow]
 
 
-def _struct(node: Struct) -> _Convert:
-    fields = [(name, _converter(each)) for name, each in node.fields]
+def _struct(node: Struct, text: Callable[[Any], str]) -> _Convert:
+    fields = [(name, _converter(each, text)) for name, each in node.fields]
 
     def convert(value: Any, at: str) -> Any:
         if value is None:
@@ -157,15 +183,20 @@ def _fraction(digits: str) -> float:
     return number
 
 
-def _text(value: Any) -> str:
-    """The JSON of a parsed value."""
+def _dumped(value: Any) -> str:
+    """The JSON of a parsed value, of whose numbers Python writes all as they came."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _written(value: Any) -> str:
+    """As `_dumped`, of numbers that keep their digits. It takes four times as long."""
     if isinstance(value, _Written):
         return value.digits
     if isinstance(value, dict):
-        return "{" + ",".join([f"{_text(name)}:{_text(each)}" for name, each in value.items()]) + "}"
+        return "{" + ",".join([f"{_dumped(name)}:{_written(each)}" for name, each in value.items()]) + "}"
     if isinstance(value, list):
-        return "[" + ",".join([_text(each) for each in value]) + "]"
-    return json.dumps(value, ensure_ascii=False)
+        return "[" + ",".join([_written(each) for each in value]) + "]"
+    return _dumped(value)
 
 
 def _whole(digits: str) -> int | float:
