@@ -97,6 +97,7 @@ def _run(arguments: argparse.Namespace) -> int:
         prices = open_prices(session.config.settings)
         plans = plans_from(arguments, session)
         choices = choose(plans, arguments.sample, random.Random(seed))
+        _check_located(session, choices)
         try:
             if arguments.time:
                 for line in _timed(session, counter, choices):
@@ -120,10 +121,15 @@ def _run(arguments: argparse.Namespace) -> int:
     return DIFFERENT if is_different else 0
 
 
+def _check_located(session: Session, choices: Sequence[Choice]) -> None:
+    """Raise the error of the locator if that is why nothing can be compared: it is no finding of each partition."""
+    if not any(choice.steps for choice in choices):
+        session.check_located()
+
+
 def _check_compared(session: Session, choices: Sequence[Choice], topic: str) -> None:
-    """Raise an error if nothing was compared, so that a wrong URL is no success. Raises that of the locator too."""
+    """Raise an error if nothing was compared, so that a wrong URL is no success."""
     if not has_segments(session, choices):
-        session.check_located()  # if the metadata topic cannot be read, that is the reason
         raise _nothing_compared(choices, topic)
 
 

@@ -433,14 +433,19 @@ def test_the_command_names_the_brokers_fault(run: Run, beside: Callable[..., Non
 def test_the_locators_error_is_the_reason_that_nothing_is_compared(
     run: Run, beside: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def nothing(_arguments: object, _session: Session) -> tuple[PartitionPlan, ...]:
-        return ()
+    """So no partition is told to differ."""
+
+    def plans_of(_arguments: object, session: Session) -> tuple[PartitionPlan, ...]:
+        planner = Planner(session, COMMITTED)
+        return planner.open(session.locator.partitions("orders"), lambda opened: planner.plan(opened, 0, 120))
 
     def unlocated(_session: Session) -> None:
         raise Unlocatable("there is no topic of metadata")
 
-    monkeypatch.setattr("remote_fetch.cli.verify.plans_from", nothing)
+    monkeypatch.setattr("remote_fetch.cli.verify.plans_from", plans_of)
     monkeypatch.setattr(Session, "check_located", unlocated)
     beside()
+    max((tmp_path / "sound").rglob("*.snapshot")).unlink()  # so that nothing of the partition can be compared
     outcome = run("verify", "-t", "orders", "-q", "--url", str(tmp_path / "sound"))
     assert (outcome.code, outcome.stderr) == (1, "remote-fetch: there is no topic of metadata\n")
+    assert outcome.lines == []
