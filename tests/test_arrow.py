@@ -240,7 +240,7 @@ class TestRefused:
             read_arrow("nothing", config=config)
 
     def test_an_unknown_partition(self, config: dict[str, str]) -> None:
-        with pytest.raises(UnknownTopic, match="'topic' has no tiered partition 1, 7; there are 0"):
+        with pytest.raises(UnknownTopic, match="'topic': no partition 1, 7 was found; there are 0"):
             read_arrow("topic", partitions=[7, 0, 1], config=config)
 
     def test_two_ids_of_one_name(self, config: dict[str, str], tmp_path: Path) -> None:

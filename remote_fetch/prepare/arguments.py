@@ -93,7 +93,7 @@ def choose_partitions(
     missing = [number for number in numbers if number not in known]
     if missing:
         raise UnknownTopic(
-            f"topic {topic!r} has no tiered partition {', '.join(map(str, missing))}; "
+            f"topic {topic!r}: no partition {', '.join(map(str, missing))} was found; "
             f"there are {', '.join(map(str, known))}"
         )
     return tuple(known[number] for number in numbers)

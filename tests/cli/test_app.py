@@ -92,7 +92,9 @@ def test_no_command_shows_all_commands(run: Run) -> None:
         pytest.param(("ls", "--url", "{bucket}", "-t", "shoe"), "topics there: shop", id="unknown topic"),
         pytest.param(("ls", "--url", "{bucket}", "-p", "one"), "-p one: partition numbers expected", id="partition"),
         pytest.param(
-            ("cat", "--url", "{bucket}", "-t", "shop", "-p", "9"), "no tiered partition 9; there are 0, 1", id="no such"
+            ("cat", "--url", "{bucket}", "-t", "shop", "-p", "9"),
+            "no partition 9 was found; there are 0, 1",
+            id="no such",
         ),
         pytest.param(
             ("cat", "--url", "{bucket}", "-t", "shop", "--isolation", "serializable"),

@@ -78,7 +78,7 @@ def test_one_cause_of_several_partitions_is_noted_once(run: Run, bucket: str, mo
 def test_what_is_not_there(run: Run, bucket: str) -> None:
     for words, says in (
         (("-t", "none"), "no segment of topic 'none'"),
-        (("-t", "shop", "-p", "7"), "no tiered partition 7; there are 0, 1"),
+        (("-t", "shop", "-p", "7"), "no partition 7 was found; there are 0, 1"),
     ):
         outcome = run("bounds", "--url", bucket, *words)
         assert (outcome.code, outcome.stdout) == (1, b"")

@@ -160,7 +160,7 @@ def test_a_segment_that_a_listing_takes_to_reach_further(run: Run, bucket: str, 
         (("-t", "shop", "x.log"), "give objects, or -t"),
         (("-t", "shop", "-p", "0"), "give -p PARTITION and -o OFFSET"),
         (("-t", "shop", "-p", "0", "-o", "900"), "no segment holds this offset"),
-        (("-t", "shop", "-p", "9", "-o", "0"), "topic 'shop' has no tiered partition 9; there are 0, 1"),
+        (("-t", "shop", "-p", "9", "-o", "0"), "topic 'shop': no partition 9 was found; there are 0, 1"),
         (("x.log",), "--url goes with -t"),
     ],
 )

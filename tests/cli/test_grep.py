@@ -78,7 +78,7 @@ def test_every_partition_may_have_an_empty_key(run: Run, bucket: str) -> None:
         (("--partitioner", "murmur2", "-k", "x"), "--partition-count N"),
         (("--partitioner", "murmur2", "-k", "x", "--partition-count", "0"), "count 0: give a number above 0"),
         (("-k", "x", "-c", "-1"), "give a number of records"),
-        (("-k", "x", "-p", "9"), "no tiered partition 9"),
+        (("-k", "x", "-p", "9"), "no partition 9 was found"),
     ],
 )
 def test_what_is_wrong(run: Run, bucket: str, words: tuple[str, ...], says: str) -> None:

@@ -54,7 +54,7 @@ def test_partitions() -> None:
     heard: list[Event] = []
     assert numbers(plan(bucket, heard.append, partitions=[])) == []
     assert not any(isinstance(event, Notice) and event.is_warning for event in heard)
-    with pytest.raises(UnknownTopic, match="no tiered partition 3; there are 0, 1, 2"):
+    with pytest.raises(UnknownTopic, match="no partition 3 was found; there are 0, 1, 2"):
         plan(bucket, partitions=[1, 3])
 
 
