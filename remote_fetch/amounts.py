@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["counted", "human_bytes", "human_time"]
+__all__ = ["counted", "human_bytes", "human_time", "per_get"]
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -19,6 +19,11 @@ def human_bytes(size_bytes: float) -> str:
         size_bytes /= 1024
         unit += 1
     return f"{size_bytes:.0f} {_UNITS[0]}" if unit == 0 else f"{size_bytes:.1f} {_UNITS[unit]}"
+
+
+def per_get(mean_bytes: float) -> str:
+    """The mean size of GETs, after a comma. Empty if there was none."""
+    return f", mean {human_bytes(mean_bytes)} per GET" if mean_bytes else ""
 
 
 def human_time(seconds: float) -> str:

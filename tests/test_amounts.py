@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remote_fetch.amounts import counted, human_bytes, human_time
+from remote_fetch.amounts import counted, human_bytes, human_time, per_get
 
 
 @pytest.mark.parametrize(("count", "shown"), [(0, "0 segments"), (1, "1 segment"), (2, "2 segments")])
@@ -47,3 +47,7 @@ def test_human_bytes(size_bytes: float, shown: str) -> None:
 )
 def test_human_time(seconds: float, shown: str) -> None:
     assert human_time(seconds) == shown
+
+
+def test_no_gets_have_no_mean_size() -> None:
+    assert (per_get(0), per_get(2048)) == ("", ", mean 2.0 KiB per GET")

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from remote_fetch.amounts import counted, human_bytes
+from remote_fetch.amounts import counted, human_bytes, per_get
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.chart import Chart, chart_of
 from remote_fetch.cli.chart_option import ON_TERMINAL, add_chart_option, check_chart_option, draw_chart
@@ -114,7 +114,7 @@ def print_plan(
         for step in plan.steps if shows_steps else ():
             print(f"  {step}")
     total = estimate([[step for plan in plans for step in plan.steps]], range_bytes, stored_size)
-    print(f"total: {_cost(total)}, mean {human_bytes(total.mean_bytes_per_get)} per GET")
+    print(f"total: {_cost(total)}{per_get(total.mean_bytes_per_get)}")
     if prices is not None:
         size_bytes = total.size_bytes if total.stored_bytes is None else total.stored_bytes
         print(f"cost: {prices.text(total.gets, size_bytes)}")

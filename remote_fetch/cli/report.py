@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from remote_fetch.amounts import counted, human_bytes
+from remote_fetch.amounts import counted, human_bytes, per_get
 from remote_fetch.observe import Event, Notice, Report, unusable_text
 from remote_fetch.plan.prices import Prices
 from remote_fetch.session.session import IN_PLAIN_PYTHON
@@ -42,8 +42,8 @@ def report_lines(report: Report, elapsed_s: float, prices: Prices | None = None)
     """The report at the end: records, remote bytes, GETs, speed, cost, and every retry, fallback and notice."""
     speed = report.remote_bytes / elapsed_s / 1e6 if elapsed_s > 0 else 0.0
     segments = (
-        f"remote bytes: {human_bytes(report.remote_bytes)} in {counted(report.remote_gets, 'GET')}, "
-        f"mean {human_bytes(report.mean_bytes_per_get)} per GET"
+        f"remote bytes: {human_bytes(report.remote_bytes)} in {counted(report.remote_gets, 'GET')}"
+        f"{per_get(report.mean_bytes_per_get)}"
     )
     lines = [
         f"{counted(report.records, 'record')} in {elapsed_s:.2f} s ({speed:.1f} MB/s of remote bytes)",

@@ -68,7 +68,7 @@ def test_a_report_of_a_read_that_did_not() -> None:
     )
     assert report_lines(counts, 0.0) == [
         "0 records in 0.00 s (0.0 MB/s of remote bytes)",
-        "remote bytes: 0 B in 0 GETs, mean 0 B per GET; indexes: 0 B in 0 GETs",
+        "remote bytes: 0 B in 0 GETs; indexes: 0 B in 0 GETs",
         "fallbacks: not-found 1",
         "retries: throttled 2",
         "fetched twice, because the bytes broke a rule: corrupt 1",
