@@ -153,6 +153,7 @@ def broker_says(error: KafkaException) -> str:
     said = error.args[0]
     if not is_unanswered(error):
         refused = KafkaError(said.code()).str()
-        of_this = is_refusal(error) and refused not in said.str()  # a text of this package tells only what was asked
+        is_told = refused.removeprefix("Broker: ") in said.str()  # a broker's own text has no "Broker: "
+        of_this = is_refusal(error) and not is_told  # a text of this package tells only what was asked
         return f"the broker says: {refused}: {said.str()}" if of_this else f"the broker says: {said.str()}"
     return f"no answer from the brokers: {said.str()}. Check bootstrap.servers (-b), security.protocol, and the network"

@@ -58,6 +58,7 @@ def test_the_end_of_a_truncated_log_is_in_librdkafkas_text(
         ("READ on topic t", "the broker says: Broker: Topic authorization failed: READ on topic t"),
         (None, "the broker says: Broker: Topic authorization failed"),
         ("Fetch failed: Broker: Topic authorization failed", None),
+        ("Topic authorization failed.", None),  # a broker's own text, as of DescribeConfigs
     ],
 )
 def test_a_refusal_tells_that_it_is_one_and_of_what(text: str | None, said: str | None) -> None:
