@@ -23,6 +23,7 @@ __all__ = [
     "is_looked_up",
     "may_be_tiered",
     "named_epoch",
+    "place_of",
 ]
 
 END = -1
@@ -55,3 +56,9 @@ def is_looked_up(offset: int) -> bool:
     The store may have it, or it has to be resolved.
     """
     return may_be_tiered(offset) or offset in COMMITTED
+
+
+def place_of(offset: int) -> str:
+    """An offset, which may be logical, in words."""
+    places = {END: "its end", BEGINNING: "its beginning", **dict.fromkeys(COMMITTED, "its committed offset")}
+    return places.get(offset, f"offset {offset}")

@@ -15,7 +15,7 @@ from remote_fetch.consumer.feed import Ending, Feed
 from remote_fetch.consumer.feed_context import FeedContext
 from remote_fetch.consumer.handover import Handover
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
-from remote_fetch.consumer.offsets import BEGINNING, END, may_be_tiered
+from remote_fetch.consumer.offsets import BEGINNING, END, may_be_tiered, place_of
 from remote_fetch.consumer.settings import ResetPolicy
 from remote_fetch.consumer.states import (
     Action,
@@ -62,7 +62,7 @@ class Transitions:
             self._carry_out(partition, action)
         state = partition.state
         if state.mode is Mode.BROKER and mode_before is not Mode.BROKER:
-            self.notice(partition, f"is read from the broker from offset {state.offset} on ({state.reason})")
+            self.notice(partition, f"is read from the broker from {place_of(state.offset)} on ({state.reason})")
 
     def _carry_out(self, partition: AssignedPartition, action: Action) -> None:
         match action:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remote_fetch.consumer.offsets import BEGINNING, END, INVALID, STORED, TAIL, is_looked_up, may_be_tiered
+from remote_fetch.consumer.offsets import BEGINNING, END, INVALID, STORED, TAIL, is_looked_up, may_be_tiered, place_of
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,8 @@ from remote_fetch.consumer.offsets import BEGINNING, END, INVALID, STORED, TAIL,
 )
 def test_the_store_may_have_all_offsets_but_the_end(offset: int, is_tiered: bool, looks_up: bool) -> None:
     assert (may_be_tiered(offset), is_looked_up(offset)) == (is_tiered, looks_up)
+
+
+def test_an_offset_in_words() -> None:
+    shown = [place_of(offset) for offset in (7, BEGINNING, END, STORED, INVALID)]
+    assert shown == ["offset 7", "its beginning", "its end", "its committed offset", "its committed offset"]
