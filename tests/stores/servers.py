@@ -20,14 +20,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from tests.patience import UNHURRIED
 from tests.rig.ports import free_port
 
 __all__ = ["PATIENCE", "Server", "StoreServer", "configs_of", "free_port", "put_tree", "serving"]
 
 _START_TIMEOUT_S = 240
 _STOP_TIMEOUT_S = 20
-PATIENCE = {"fetch.remote.connect.timeout.ms": "30000", "fetch.remote.read.timeout.ms": "30000"}
-"""A busy machine leaves a process alone for longer than the defaults: a second to connect, and five for a range."""
+PATIENCE = {name: str(limit_ms) for name, limit_ms in UNHURRIED.items()}
+"""The limits of patience.py for fetchers, which take text, and for child processes."""
 _LOG_TAIL_CHARS = 4000
 _DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 """Linux's way to end a process whose parent was killed and could not stop it."""

@@ -198,15 +198,15 @@ def test_nobody_listens(store: StoreServer) -> None:
 @pytest.mark.parametrize(
     ("fault", "expected"),
     [
-        (Fault("stall", 0), StorageTimeout),
-        (Fault("stall", 2000), StorageTimeout),
-        (Fault("cut", 0), StorageUnavailable),
+        (Fault("stall", 0), (StorageTimeout,)),
+        (Fault("stall", 2000), (StorageTimeout,)),
+        (Fault("cut", 0), (StorageUnavailable,)),
         (Fault("cut", 2000), (StorageUnavailable, StorageTimeout)),
     ],
     ids=["no answer", "a body that stalls", "a reset", "a body that breaks off"],
 )
 def test_what_is_broken_on_the_way(
-    store: StoreServer, proxy: Proxy, tree: Path, fault: Fault, expected: type[RemoteFetchError]
+    store: StoreServer, proxy: Proxy, tree: Path, fault: Fault, expected: tuple[type[RemoteFetchError], ...]
 ) -> None:
     """The read raises the error of its cause. Afterwards the same fetcher reads as before.
 
@@ -216,10 +216,15 @@ def test_what_is_broken_on_the_way(
         segment = a_segment(patient)
     with opened(behind(store, proxy.endpoint, **({} if fault == Fault("cut", 0) else READ_TIMEOUT))) as fetcher:
         proxy.fault = fault
-        with pytest.raises(expected) as caught:
-            fetcher.fetch_log_segment(segment, 0, 10**6)
-        assert caught.value.object_name
-        assert proxy.broken
+        failures: tuple[type[RemoteFetchError], ...] = (*expected, StorageTimeout)
+
+        def is_broken() -> bool:  # on a busy machine the read timeout may come before the fault
+            with pytest.raises(failures) as caught:
+                fetcher.fetch_log_segment(segment, 0, 10**6)
+            assert caught.value.object_name
+            return bool(proxy.broken) and isinstance(caught.value, expected)
+
+        assert eventually(is_broken)
         proxy.fault = None
 
         def reads_all() -> bool:  # on a busy machine an answer may still be late
