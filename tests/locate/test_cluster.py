@@ -52,7 +52,7 @@ class Answers:
         self.is_closed = True
 
 
-def cluster_with(answers: Any, timeout_ms: int = 5_000) -> Cluster:
+def cluster_with(answers: Any, timeout_ms: int = 60_000) -> Cluster:
     cluster = Cluster({}, timeout_ms=timeout_ms)
     cluster._consumers[LEVEL, "reader"] = answers
     return cluster
@@ -192,7 +192,7 @@ def test_a_closed_cluster_holds_no_client(monkeypatch: pytest.MonkeyPatch) -> No
     """An AdminClient has no `close`. It ends with its last reference."""
     found = SimpleNamespace(topics={"a": None})
     monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", lambda _: Described(found))
-    cluster = Cluster({}, timeout_ms=1_000)
+    cluster = Cluster({}, timeout_ms=60_000)
     cluster.names()
     ended = weakref.ref(cast(Any, cluster._admin))
     cluster.close()
@@ -293,7 +293,7 @@ def test_who_reads_to_an_end_and_asks_again_does_not_wait_behind_a_fetch(monkeyp
         return Answers()
 
     monkeypatch.setattr("remote_fetch.locate.cluster.Consumer", make)
-    cluster = Cluster({"fetch.wait.max.ms": 500}, timeout_ms=1_000)
+    cluster = Cluster({"fetch.wait.max.ms": 500}, timeout_ms=60_000)
     catcher = cast("Answers", cluster.catcher())
     assert cast("Answers", cluster.catcher()) is catcher
     assert cast("Answers", cluster.consumer(IsolationLevel.READ_UNCOMMITTED)) is not catcher, (
@@ -546,7 +546,7 @@ def test_an_end_may_lie_before_the_start(answers: tuple[int, ...], bounds: LogBo
             return super().offsets_for_times(asked, timeout)
 
     consumer = Noting(*(TopicPartition("t", 0, offset) for offset in answers))
-    cluster = Cluster({}, timeout_ms=1_000)
+    cluster = Cluster({}, timeout_ms=60_000)
     for level in IsolationLevel:
         cluster._consumers[level, "reader"] = cast(Consumer, consumer)
     assert cluster.log_bounds(PARTITION, IsolationLevel.READ_COMMITTED) == bounds
@@ -565,7 +565,7 @@ def test_a_closed_cluster_makes_no_client(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr("remote_fetch.locate.cluster.Consumer", make)
     monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", make)
-    cluster = Cluster({}, timeout_ms=1_000)
+    cluster = Cluster({}, timeout_ms=60_000)
     cluster.consumer(LEVEL)
     cluster.close()
     assert [client.is_closed for client in made] == [True]
@@ -586,7 +586,7 @@ def test_the_clients_of_a_metadata_topic_connect_at_once(monkeypatch: pytest.Mon
 
     monkeypatch.setattr("remote_fetch.locate.cluster.Consumer", make)
     monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", make)
-    cluster = Cluster({}, timeout_ms=1_000, checks=checks)
+    cluster = Cluster({}, timeout_ms=60_000, checks=checks)
     cluster.connect()
     cluster.connect()
     assert made == ([] if checks else ["admin", "consumer"])
@@ -601,7 +601,7 @@ def test_a_client_that_cannot_be_made_fails_the_question(monkeypatch: pytest.Mon
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
 
     monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", make)
-    cluster = Cluster({}, timeout_ms=1_000)
+    cluster = Cluster({}, timeout_ms=60_000)
     cluster.connect()
     with pytest.raises(KafkaException):
         cluster.names()
@@ -619,7 +619,7 @@ def test_other_clients_get_the_addresses_of_brokers_in_sync(monkeypatch: pytest.
     ]
     found = SimpleNamespace(topic_id=KafkaUuid(1, 2), partitions=partitions, authorized_operations=None)
     monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", lambda _: Described(found))
-    cluster = Cluster({"bootstrap.servers": "silent:9092", "client.id": "me"}, timeout_ms=1_000)
+    cluster = Cluster({"bootstrap.servers": "silent:9092", "client.id": "me"}, timeout_ms=60_000)
     assert cluster.contact_properties == cluster.properties
     cluster.describe("t")
     assert cluster.contact_properties == {"bootstrap.servers": "a:9091,b:9092,[::1]:9093", "client.id": "me"}
