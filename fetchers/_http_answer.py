@@ -14,7 +14,7 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from fetchers._ranges import check_end, check_whole, size_of_range, total_of, wrong_range
+from fetchers._ranges import check_whole, size_of_range, told_end, total_of, wrong_range
 from remote_fetch.deadline import Deadline
 from remote_fetch.errors import StorageTimeout, StorageUnavailable
 from remote_fetch.model import Buffer
@@ -48,16 +48,17 @@ class Refused(Exception):
         self.error_code = _code_of(response)
 
 
-def body_of(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> Buffer:
+def body_of(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> Buffer | None:
     """The bytes of the wanted range that the answer has, none past the end of the object.
+
+    None for an answer 416 that does not tell the size of the object.
 
     Raises StorageUnavailable, StorageTimeout, CorruptSegment, Refused, and the exceptions of urllib3.
     """
     if response.status == 206:
         return _part_of(response, wanted)
     if response.status == 416:
-        check_end(wanted.start, response.headers.get("Content-Range"))
-        return b""
+        return b"" if told_end(wanted.start, response.headers.get("Content-Range")) else None
     if response.status != 200:
         raise Refused(response)
     if wanted.start == 0 and response.length_remaining == 0:

@@ -13,13 +13,29 @@ from typing import NamedTuple
 
 from remote_fetch.errors import CorruptSegment, StorageUnavailable
 
-__all__ = ["ContentRange", "check_end", "check_whole", "range_of", "size_of_range", "total_of", "wrong_range"]
+__all__ = [
+    "ContentRange",
+    "EndTold",
+    "check_end",
+    "check_whole",
+    "range_of",
+    "size_of_range",
+    "told_end",
+    "total_of",
+    "wrong_range",
+]
 
 _MAX_WHOLE_BYTES = 1 << 31
 """Most bytes of an object that is read to its end: no segment of a broker has more. Readers always give an end."""
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
 _UNSATISFIED = re.compile(r"bytes \*/([0-9]{1,19})")
+
+
+class EndTold(Exception):
+    """An answer 416 whose Content-Range tells that the object ends at or before the start of the range."""
+
+    status = 416
 
 
 class ContentRange(NamedTuple):
@@ -97,12 +113,22 @@ def check_whole(size_bytes: int) -> None:
         raise CorruptSegment(f"an object of more than {_MAX_WHOLE_BYTES} bytes was to be read whole")
 
 
-def check_end(start: int, content_range: str | None) -> None:
-    """Raise StorageUnavailable if the Content-Range of an answer 416 tells that the object has a byte at `start`.
+def told_end(start: int, content_range: str | None) -> bool:
+    """Whether the Content-Range of an answer 416 tells the object's size. Raises as `check_end`.
 
-    Such an answer is no end: an index that has bytes would be taken for an empty one. A server need not tell the size.
+    A server need not tell it. Then the size has to be asked for: some servers answer 416 to every range whose end lies
+    behind the object.
     """
     size_bytes = total_of(content_range)
+    check_end(start, size_bytes)
+    return size_bytes is not None
+
+
+def check_end(start: int, size_bytes: int | None) -> None:
+    """Raise StorageUnavailable if an object of that size, None if it is not known, has a byte at `start`.
+
+    An answer 416 is no end then: an index that has bytes would be taken for an empty one.
+    """
     if size_bytes is not None and size_bytes > start:
         raise wrong_range(f"the store refuses the range from {start}, where the object has a byte")
 

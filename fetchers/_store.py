@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 from fsspec.asyn import sync
 
 from fetchers._identity import Identities
+from fetchers._ranges import EndTold, check_end
 from remote_fetch.errors import CorruptSegment, SegmentNotFound, StorageUnavailable
 from remote_fetch.failures.store_errors import failure_of, is_past_the_end
 from remote_fetch.fetch.spi import ObjectInfo
@@ -66,12 +67,21 @@ class FsspecStore:
                 return b""  # what some filesystems say to a range that starts past the end
             raise
         except Exception as error:
-            if is_past_the_end(error):
-                return b""
-            raise
+            if not is_past_the_end(error):
+                raise
+            if not isinstance(error.__cause__, EndTold):
+                self._check_end(name, start)
+            return b""
         if 0 <= end < start + len(data):
             raise StorageUnavailable(f"{len(data)} bytes came for a range of {end - start}", object_name=name)
         return data
+
+    def _check_end(self, name: str, start: int) -> None:
+        """Raise StorageUnavailable if the object has a byte at `start`, which a range refused."""
+        try:
+            check_end(start, self.size(name))
+        except StorageUnavailable as error:
+            raise error.at(object_name=name) from error.__cause__
 
     def _ends_by(self, name: str, start: int) -> bool:
         """Whether the filesystem says that an object has no byte from `start` on. "Invalid" may mean anything else."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from fetchers._cloud import CloudFetcher, CloudStore, Page
 from fetchers._options import OPTIONS, Timeouts
-from fetchers._ranges import check_end, range_of, size_of_range
+from fetchers._ranges import EndTold, range_of, size_of_range, told_end
 from fetchers._signing import MAX_EXPIRY_S
 from remote_fetch.errors import ConfigError, StorageUnavailable
 from remote_fetch.fetch.spi import ObjectInfo
@@ -58,8 +58,8 @@ class _AzureStore(CloudStore):
         def check(response: Any) -> None:  # before the body is read
             answer = response.http_response
             answers.append(answer)
-            if answer.status_code == 416:
-                check_end(start, answer.headers.get("Content-Range"))
+            if answer.status_code == 416 and told_end(start, answer.headers.get("Content-Range")) and is_range:
+                raise EndTold
             if answer.status_code in (200, 206):
                 self.identities.check(f"{bucket}/{key}", answer.headers.get("ETag"))
             if is_range and answer.status_code in (200, 206):

@@ -26,7 +26,7 @@ from urllib.parse import quote
 from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, RefusedError, receive
 from fetchers._google_signing import MAX_IAM_EXPIRY_S, is_by_iam, signer_of
 from fetchers._options import OPTIONS, Timeouts, check_endpoint, check_objects, with_defaults
-from fetchers._ranges import check_end, range_of, size_of_range
+from fetchers._ranges import EndTold, range_of, size_of_range, told_end
 from remote_fetch.errors import ConfigError, StorageUnavailable
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
@@ -85,8 +85,8 @@ class _GcsStore(CloudStore):
         byte_range = range_of(start, end)
         headers = {} if byte_range is None else {"Range": byte_range}
         async with self._ask(self._filesystem.url(f"{bucket}/{key}"), headers, {}) as answer:
-            if answer.status == 416:
-                check_end(start, answer.headers.get("Content-Range"))
+            if answer.status == 416 and told_end(start, answer.headers.get("Content-Range")):
+                raise EndTold
             await self._refused(answer)
             identity = answer.headers.get("X-Goog-Generation") or answer.headers.get("ETag")
             self.identities.check(f"{bucket}/{key}", identity)

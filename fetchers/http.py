@@ -22,6 +22,7 @@ from fetchers._composed import ComposedFetcher
 from fetchers._http_answer import Refused, WantedRange, body_of, done_with, identity_of, size_of
 from fetchers._identity import Identities
 from fetchers._options import OPTIONS, Timeouts, options_of, timeouts_of
+from fetchers._ranges import check_end
 from fetchers._store import below_root
 from remote_fetch.deadline import Deadline
 from remote_fetch.errors import (
@@ -204,7 +205,10 @@ class HttpStore:
     def _get(self, url: str, name: str, start: int, end: int) -> Buffer:
         if 0 <= end <= start:
             return b""
-        return self._asked(url, name, start, end, body_of)
+        data = self._asked(url, name, start, end, body_of)
+        if data is None:
+            self._asked(url, name, 0, 1, lambda response, wanted: check_end(start, size_of(response, wanted)))
+        return b"" if data is None else data
 
     def _asked(
         self, url: str, name: str, start: int, end: int, take: Callable[[urllib3.BaseHTTPResponse, WantedRange], T]

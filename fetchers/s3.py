@@ -22,7 +22,7 @@ from fsspec.asyn import sync
 
 from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, receive
 from fetchers._options import OPTIONS, Timeouts, check_endpoint, check_objects, with_defaults
-from fetchers._ranges import check_end, range_of, size_of_range
+from fetchers._ranges import EndTold, range_of, size_of_range, told_end
 from remote_fetch.errors import ConfigError, StorageDenied, StorageUnavailable
 from remote_fetch.failures.store_errors import is_past_the_end
 from remote_fetch.fetch.spi import ObjectInfo
@@ -66,8 +66,8 @@ class _S3Store(CloudStore):
         try:
             answer = await client.get_object(**arguments)
         except Exception as error:
-            if is_past_the_end(error):
-                check_end(start, _headers_of(error).get("content-range"))
+            if is_past_the_end(error) and told_end(start, _headers_of(error).get("content-range")):
+                raise EndTold from error
             raise
         body = answer["Body"]
         try:

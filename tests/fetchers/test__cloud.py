@@ -20,6 +20,7 @@ from fsspec.asyn import get_loop
 from fetchers import _retries, gcs, s3
 from fetchers._cloud import CloudFetcher, CloudStore, Page, RefusedError, receive
 from fetchers._options import Timeouts
+from fetchers._ranges import EndTold
 from fetchers.azure import AzureFetcher
 from fetchers.gcs import GcsFetcher
 from fetchers.s3 import S3Fetcher
@@ -169,6 +170,35 @@ def test_gcs_waits_for_a_token_no_longer_than_for_a_range() -> None:
     assert limits == [(3, 7)]
     google.credentials.credentials = None
     GcsFetcher().prepare(google, Timeouts(3, 7))
+
+
+@pytest.mark.parametrize("size_bytes", [0, 3, None])
+def test_a_refused_range_is_the_end_only_if_the_object_has_no_byte_there(size_bytes: int | None) -> None:
+    """Some servers refuse each range that ends behind the object. An index would be taken for an empty one."""
+
+    class Refusing(Store):
+        error: Exception = RefusedError(416)
+        sizes = 0
+
+        async def get_range(self, bucket: str, key: str, start: int, end: int | None) -> Buffer:
+            raise self.error
+
+        async def get_size(self, bucket: str, key: str) -> int | None:
+            self.sizes += 1
+            return size_bytes
+
+    store = Refusing("b", [])
+    assert store.get("name", 3, 5) == b""
+    if size_bytes == 3:
+        with pytest.raises(StorageUnavailable, match="refuses the range from 0") as caught:
+            store.get("name", 0, 5)
+        assert caught.value.object_name == "name"
+    else:
+        assert store.get("name", 0, 5) == b""
+    assert store.sizes == 2
+    store.error = EndTold()
+    assert store.get("name", 0, 5) == b""
+    assert store.sizes == 2, "the answer has told it"
 
 
 @pytest.fixture

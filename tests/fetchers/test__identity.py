@@ -53,7 +53,7 @@ def test_only_the_objects_read_last_are_remembered() -> None:
 @pytest.mark.parametrize("is_refreshed", [False, True])
 @pytest.mark.parametrize("is_same", [False, True], ids=["another file", "another inode"])
 def test_a_file_that_is_replaced_by_one_of_the_same_size(tmp_path: Path, is_refreshed: bool, is_same: bool) -> None:
-    """On sshfs a file that no program touches gets another inode, as soon as the kernel forgets the first one."""
+    """On sshfs a file that is not touched gets another inode, as soon as the kernel forgets the first one."""
     path = tmp_path / NAME
     path.parent.mkdir(parents=True)
     path.write_bytes(SEGMENT.log)

@@ -144,10 +144,15 @@ def test_a_refused_range_is_the_end_only_if_the_object_has_no_byte_there(server:
     assert [store.get("empty", 0, 5), store.get("full", 3, 5)] == [b"", b""]
     server.plan = lambda asked: Fault(FaultKind.STATUS, 416)
     assert store.get("empty", 0, 5) == b"", "a server need not tell the size"
-    server.plan = lambda asked: Fault(FaultKind.REFUSED_RANGE)
-    for start in (0, 2):
-        with pytest.raises(StorageUnavailable, match="refuses the range from"):
-            store.get("full", start, 5)
+    refusals = (
+        lambda asked: Fault(FaultKind.REFUSED_RANGE),
+        lambda asked: Fault(FaultKind.STATUS, 416) if asked.end > 3 else None,  # as some gateways do
+    )
+    for server.plan in refusals:
+        for start in (0, 2):
+            with pytest.raises(StorageUnavailable, match="refuses the range from"):
+                store.get("full", start, 5)
+    assert store.get("full", 3, 5) == b""
     store.close()
 
 
