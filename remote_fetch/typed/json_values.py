@@ -46,7 +46,8 @@ class JsonReader:
         self._node = json_node(schema)
         self.arrow_type: DataType = self._node.arrow
         self._convert = _converter(self._node, _dumped)
-        self._convert_exactly = _converter(self._node, _written) if _has_text(self._node) else None
+        self._convert_exactly = _converter(self._node, _written)
+        self._has_text = _has_text(self._node)
         self._is_odd = False
         self._quick = pa.schema(list(self.arrow_type)) if _is_quick(self._node, root=True) else None
 
@@ -70,25 +71,28 @@ class JsonReader:
     def _value(self, payload: bytes) -> Any:
         try:
             is_special = b"-0" in payload or len(payload) > _MOST_DIGITS
-            whole, fraction = self._whole if is_special else None, self._fraction if self._convert_exactly else None
             self._is_odd = False
-            parsed = json.loads(payload, parse_int=whole, parse_float=fraction)
-            if self._convert_exactly is None or not self._is_odd:
-                return self._convert(parsed, "$")
-            return self._convert_exactly(json.loads(payload, parse_int=whole, parse_float=_fraction), "$")
+            parsed = json.loads(
+                payload,
+                parse_int=self._whole if is_special else None,
+                parse_float=self._fraction if self._has_text else None,
+            )
+            return (self._convert_exactly if self._is_odd else self._convert)(parsed, "$")
         except RecursionError:
             raise Undecodable("nested too deeply") from None
         except ValueError as error:
             raise Undecodable(f"not JSON: {error}") from error
 
     def _whole(self, digits: str) -> int | float:
-        self._is_odd = self._is_odd or digits == "-0"
-        return _whole(digits)
+        # No int is -0, which pyarrow's reader gives where the schema has a number.
+        return self._fraction(digits) if digits == "-0" else _whole(digits)
 
     def _fraction(self, digits: str) -> float:
         number = float(digits)
-        self._is_odd = self._is_odd or repr(number) != digits
-        return number
+        if repr(number) == digits:
+            return number
+        self._is_odd = True
+        return _Written(digits)
 
 
 def _by_arrow(payloads: Column, schema: Schema) -> Column | None:
@@ -173,14 +177,8 @@ def _struct(node: Struct, text: Callable[[Any], str]) -> _Convert:
 class _Written(float):
     """A number that keeps its digits."""
 
-    digits: str
-
-
-def _fraction(digits: str) -> float:
-    """A number with a point or an exponent."""
-    number = _Written(digits)
-    number.digits = digits
-    return number
+    def __init__(self, digits: str) -> None:
+        self.digits = digits
 
 
 def _dumped(value: Any) -> str:
@@ -199,14 +197,12 @@ def _written(value: Any) -> str:
     return _dumped(value)
 
 
-def _whole(digits: str) -> int | float:
-    """A number without a point. No int is -0, which pyarrow's reader gives where the schema has a number.
+def _whole(digits: str) -> int:
+    """A number without a point.
 
     If Python refuses the digits, the result is a larger number. A column of numbers has it as infinity, as with
     pyarrow's reader. A column of integers or texts refuses it.
     """
-    if digits == "-0":
-        return _fraction(digits)
     try:
         return int(digits)
     except ValueError:
