@@ -433,7 +433,7 @@ def test_the_command_names_the_brokers_fault(run: Run, beside: Callable[..., Non
 def test_the_locators_error_is_the_reason_that_nothing_is_compared(
     run: Run, beside: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So no partition is told to differ."""
+    """Then no partition differs."""
 
     def plans_of(_arguments: object, session: Session) -> tuple[PartitionPlan, ...]:
         planner = Planner(session, COMMITTED)
