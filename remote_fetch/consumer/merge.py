@@ -69,7 +69,7 @@ class Merge:
         self._polled_partition: AssignedPartition | None = None
         self._block_ends_s = 0.0
         self._librdkafka_came_last = False
-        self._is_in_librdkafka = False
+        self._is_running = False
         self.is_close_due = False
         """Whether the consumer is to be closed when the running `poll` or `consume` returns."""
         self._behind: Collection[Key] | None = ()
@@ -104,16 +104,20 @@ class Merge:
         if self._postponed_error is not None:
             self._raise_postponed()
         message, deadline_s = None, None
-        while message is None and not self.is_close_due:
-            if self._polled_partition is not None:
-                self.flush_position()
-            now_s = self._partitions.run_due_work()
-            if deadline_s is None:
-                deadline_s = _deadline_s(timeout_s, now_s)
-            elif now_s >= deadline_s:
-                break
-            message = self._poll_once(now_s, deadline_s)
-        return message
+        is_within, self._is_running = self._is_running, True
+        try:
+            while message is None and not self.is_close_due:
+                if self._polled_partition is not None:
+                    self.flush_position()
+                now_s = self._partitions.run_due_work()
+                if deadline_s is None:
+                    deadline_s = _deadline_s(timeout_s, now_s)
+                elif now_s >= deadline_s:
+                    break
+                message = self._poll_once(now_s, deadline_s)
+            return message
+        finally:
+            self._is_running = is_within
 
     def _poll_once(self, now_s: float, deadline_s: float) -> Message | None:
         """Poll librdkafka, and the store if librdkafka has no record. None: neither has one yet."""
@@ -124,11 +128,7 @@ class Merge:
             wait_s = 0.0
         elif wait_s > self._longest_wait_s:
             wait_s = self._longest_wait_s
-        is_within, self._is_in_librdkafka = self._is_in_librdkafka, True
-        try:
-            message = self._poll_librdkafka(wait_s)
-        finally:
-            self._is_in_librdkafka = is_within
+        message = self._poll_librdkafka(wait_s)
         if message is None:
             return self._poll_store(now_s, deadline_s)
         error = message.error()
@@ -181,9 +181,10 @@ class Merge:
         """Whether a close has to wait for the running `poll` or `consume`, which is then to return soon.
 
         It has to in a callback, and in a handler of a signal: after these, librdkafka goes on in its queue. If a close
-        had freed the queue, the process would crash.
+        had freed the queue, the process would crash. A handler may also run while this thread holds a lock that the
+        close needs.
         """
-        self.is_close_due = self._is_in_librdkafka
+        self.is_close_due = self._is_running
         return self.is_close_due
 
     def flush_position(self) -> None:
@@ -206,10 +207,12 @@ class Merge:
         """As `Consumer.consume`."""
         self._raise_postponed()
         pending = PendingMessages(self._partitions.assigned)
+        is_within, self._is_running = self._is_running, True
         try:
             return self._fill(pending, count, _deadline_s(timeout_s, self._clock()))
         finally:
             pending.release()
+            self._is_running = is_within
 
     def _fill(self, pending: PendingMessages, count: int, deadline_s: float) -> list[Message]:
         while True:
@@ -261,12 +264,8 @@ class Merge:
         """
         if self._behind is None or self._behind:
             self._partitions.positions.refresh(self._behind)
-        is_within, self._is_in_librdkafka = self._is_in_librdkafka, True
-        try:
-            with self._partitions.positions.frozen():
-                messages = self._librdkafka.consume(count, wait_s)
-        finally:
-            self._is_in_librdkafka = is_within
+        with self._partitions.positions.frozen():
+            messages = self._librdkafka.consume(count, wait_s)
         # Each position takes time, and there may be thousands of partitions for each message.
         self._behind = None if len(messages) > len(self._partitions.assigned) else set(map(_key_of, messages))
         if not messages:

@@ -388,6 +388,29 @@ def test_a_close_in_a_callback_waits_for_the_call_that_runs(tmp_path: Path, meth
         consumer.poll(0)
 
 
+@pytest.mark.parametrize("method", ["poll", "consume"])
+def test_a_close_in_a_handler_of_a_signal_waits_for_the_call_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """A handler may run at any place of the call, also while the call holds a lock that a close needs."""
+    config = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "remote.storage.url": str(tmp_path), "log_level": 2}
+    consumer = RemoteConsumer({**config, "fetch.remote.enabled": True})
+    remote = consumer._remote
+    assert remote is not None
+    found: list[list[TopicPartition]] = []
+
+    def handle(_: float) -> None:
+        consumer.close()
+        found.append(consumer.assignment())  # a closed consumer raises RuntimeError
+
+    monkeypatch.setattr(remote.merge._workers, "wait", handle)
+    consumer.assign([TopicPartition("t", 0, 5)])
+    assert getattr(consumer, method)(timeout=150) in (None, [])
+    assert [len(partitions) for partitions in found] == [1]
+    with pytest.raises(RuntimeError, match="closed"):
+        consumer.poll(0)
+
+
 def test_a_close_in_a_callback_of_a_close_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "remote.storage.url": str(tmp_path)}
     consumer = RemoteConsumer({**config, "fetch.remote.enabled": True})
