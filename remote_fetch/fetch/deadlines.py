@@ -42,20 +42,21 @@ class RetryPolicy:
         Raises its last error if that is not `retriable`, if the next attempt would begin after the deadline, or if
         `given_up` is set. Before each pause `on_retry` is called with the error.
 
-        After an attempt that takes far longer than the deadline allows, the deadline counts again, and a StorageTimeout
-        is retried too: the process stood still, for example after Ctrl-Z. If only the store did, the caller of a pool
-        has set `given_up` before.
+        After the first attempt that takes far longer than the deadline allows, the deadline counts again, and a
+        StorageTimeout is retried too: the process stood still, for example after Ctrl-Z. If only the store did, the
+        caller of a pool has set `given_up` before. A call that has no caller yet has one attempt more.
         """
         limit_s, pause_s = self.timeout_ms / 1000, self.backoff_ms / 1000
-        deadline = time.monotonic() + limit_s
+        deadline, stood_still = time.monotonic() + limit_s, False
         while True:
             began_s = time.monotonic()
             try:
                 return function()
             except RemoteFetchError as error:
                 now_s, may_pass = time.monotonic(), error.retriable
-                if now_s - began_s > _STOOD_STILL * limit_s:
-                    deadline, may_pass = now_s + limit_s, may_pass or isinstance(error, StorageTimeout)
+                if not stood_still and now_s - began_s > _STOOD_STILL * limit_s:
+                    deadline, stood_still = now_s + limit_s, True
+                    may_pass = may_pass or isinstance(error, StorageTimeout)
                 jittered_s = pause_s * self.random.uniform(0.5, 1.5)
                 if not may_pass or given_up.is_set() or now_s + jittered_s >= deadline:
                     raise

@@ -28,8 +28,8 @@ T = TypeVar("T")
 Failure: TypeAlias = tuple[str, str | None]
 """The message and the hint of an attempt that failed, without its traceback, which would keep its bytes."""
 
-_STEPS = 5
-"""A caller waits in so many steps at least. If a step takes longer than it should, the process stood still."""
+_STEP_S = 1.0
+"""A caller waits in steps of so many seconds. If one ends a whole step too late, the process stood still."""
 _CANCEL_CHECK_S = 0.1
 """How often a thread that waits for the turn of a call looks whether the call was cancelled."""
 
@@ -56,7 +56,7 @@ class Call(Generic[T]):
     def __init__(
         self,
         function: Callable[[], T],
-        progressed_s: Callable[[], float] = lambda: 0.0,
+        pool: DaemonPool,
         turn: Callable[[], Turn] | None = None,
         failures: Sequence[Failure] = (),
         given_up: threading.Event | None = None,
@@ -64,7 +64,7 @@ class Call(Generic[T]):
         self._function = function
         self.turn = turn
         self.given_up = threading.Event() if given_up is None else given_up
-        self._progressed_s = progressed_s
+        self._pool = pool
         self._failures = failures
         self._future: Future[T] = Future()
         self._started_at: float | None = None
@@ -98,22 +98,27 @@ class Call(Generic[T]):
 
         While the call is still queued, `timeout_ms` counts from the begin of `wait`, from the last success in the pool,
         or from the turn of a call that waits for it, whichever is last. So a queued call times out if all threads hang,
-        but not if the pool is only busy. Time in which the process stood still during `wait`, for example after Ctrl-Z,
-        does not count: the answer may have come, and no thread has run to take it. Raises the error of the call,
-        StorageTimeout after that time, and Cancelled after `cancel`.
+        but not if the pool is only busy. After a time in which the process stood still, for example after Ctrl-Z, it
+        counts again for all calls of the pool: answers may have come, and no thread has run to take them.
+
+        Raises the error of the call, StorageTimeout after that time, and Cancelled after `cancel`.
         """
-        asked_at, still_s = time.monotonic(), 0.0
+        asked_at = time.monotonic()
         while not self._future.done():
-            queued_at = max(asked_at, self._progressed_s())
+            queued_at = max(asked_at, self._pool.moved_s)
             began_at = queued_at if self._started_at is None else self._started_at
             now_s = time.monotonic()
-            left_s = began_at + still_s + timeout_ms / 1000 - now_s
+            left_s = max(began_at, self._pool.resumed_s) + timeout_ms / 1000 - now_s
             if left_s <= 0:
                 raise self._late(timeout_ms)
-            step_s = min(left_s, timeout_ms / 1000 / _STEPS)
-            with suppress(TimeoutError):  # this wait timed out; a TimeoutError of the call is raised below
+            step_s = min(left_s, _STEP_S)
+            try:
                 return self._future.result(step_s)
-            still_s += max(time.monotonic() - now_s - step_s, 0.0)
+            except TimeoutError:  # this wait timed out; a TimeoutError of the call is raised below
+                pass
+            finally:
+                if time.monotonic() - now_s > step_s + _STEP_S:
+                    self._pool.resumed_s = time.monotonic()
         return self._future.result()
 
     def _late(self, timeout_ms: int) -> StorageTimeout:
@@ -134,7 +139,8 @@ class Call(Generic[T]):
 class DaemonPool:
     """Runs at most `threads` calls at the same time, in the order of `submit`. A thread starts when it is needed.
 
-    `window` may lower that number for a while.
+    `window` may lower that number for a while. `resumed_s` is when a caller last noticed that the process had stood
+    still (`time.monotonic`).
     """
 
     def __init__(self, threads: int, name: str = "remote-fetch", window: Window | None = None) -> None:
@@ -147,7 +153,7 @@ class DaemonPool:
         self._open: set[Call[Any]] = set()  # submitted, and not finished
         self._closed = False
         self._closing = threading.Event()
-        self._progressed_s = self._turn_s = 0.0
+        self._progressed_s = self._turn_s = self.resumed_s = 0.0
 
     def submit(
         self,
@@ -163,7 +169,7 @@ class DaemonPool:
             self._progressed_s = time.monotonic()
             return result
 
-        call = Call(counted, lambda: max(self._progressed_s, self._turn_s), turn, failures, given_up)
+        call = Call(counted, self, turn, failures, given_up)
         with self._lock:
             if self._closed:
                 call.cancel()
@@ -180,6 +186,11 @@ class DaemonPool:
     def progressed_s(self) -> float:
         """The time of the last success of a call (`time.monotonic`), 0 if there was none."""
         return self._progressed_s
+
+    @property
+    def moved_s(self) -> float:
+        """The time of the last success, or of the turn of a call that waits for it, whichever is last."""
+        return max(self._progressed_s, self._turn_s)
 
     @property
     def is_busy(self) -> bool:

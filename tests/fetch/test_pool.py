@@ -176,27 +176,37 @@ def test_the_deadline_counts_from_the_beginning_of_the_call(
         call.wait(4 * SOON_MS)  # of which nothing is left; the call does not hang for so long
 
 
-def test_time_in_which_the_process_stood_still_does_not_count(
-    make: Callable[[int], DaemonPool], release: threading.Event, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_answered_first", [False, True])
+def test_the_deadlines_count_again_after_the_process_stood_still(
+    make: Callable[[int], DaemonPool],
+    release: threading.Event,
+    monkeypatch: pytest.MonkeyPatch,
+    is_answered_first: bool,
 ) -> None:
-    """After Ctrl-Z and `fg` the answer has come, and the thread that waits for it may be the first that runs."""
-    clock, begun = Clock(), threading.Event()
+    """After Ctrl-Z and `fg` the answers have come, and a thread that waits for one may be the first that runs."""
+    clock, begun = Clock(), [threading.Event() for _ in range(2)]
     monkeypatch.setattr(pool_module, "time", SimpleNamespace(monotonic=clock))
-    call = make(1).submit(hang_until(release, begun))
-    assert begun.wait(SOON_S)
-    take, steps = call._future.result, list[float | None]()
+    pool = make(2)
+    calls = [pool.submit(hang_until(release, one)) for one in begun]
+    assert all(one.wait(SOON_S) for one in begun)
+    first, second = (call._future.result for call in calls)
 
     def stand_still(step_s: float | None = None) -> str:
-        steps.append(step_s)
-        if len(steps) <= 3:
-            clock.now_s += 100
+        clock.now_s += 100
+        if step_s == 1.0 and clock.now_s < 1400 and not is_answered_first:
             raise TimeoutError
         release.set()
-        return take(SOON_S)
+        return first(SOON_S)
 
-    monkeypatch.setattr(call._future, "result", stand_still)
-    assert call.wait(5000) == "late"
-    assert steps[:4] == [1.0] * 4
+    def answer(step_s: float) -> str:
+        return second(SOON_S)
+
+    monkeypatch.setattr(calls[0]._future, "result", stand_still)
+    assert calls[0].wait(5000) == "late"
+    calls[1]._started_at = 1000.0
+    monkeypatch.setattr(calls[1]._future, "result", answer)
+    monkeypatch.setattr(calls[1]._future, "done", lambda: False)
+    assert calls[1].wait(5000) == "late"
 
 
 def test_a_call_that_cannot_begin_times_out_too(make: Callable[[int], DaemonPool], release: threading.Event) -> None:
