@@ -3,7 +3,8 @@
 Rules of the file:
 
 - One object serves all columns of one reader's schema, and one thread.
-- Confluent's serializers write a value of the schema `bytes` as it is, without the length that Avro puts in front.
+- Confluent's serializers for Java and Python write a value of the schema `bytes` as it is, without the length that Avro
+  puts in front. Those for .NET and Go write the length. No value tells which one wrote it, so all are read as in Java.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,16 @@ def test_rules_that_are_not_run_have_one_line(
     lines = [record.getMessage() for record in caplog.records if "rules" in record.getMessage()]
     assert len(lines) == 2  # one of the plan, and one of the read
     assert not any("a secret" in line for line in lines)
+
+
+def test_a_decimal_alone_has_no_length_in_front(registry: RegistryDouble) -> None:
+    """Kafka Connect writes such keys."""
+    schema = {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2}
+    number = registry.register("t-value", schema)
+    typed = typed_of(config_of(registry), ("value",))
+    values = [framed(number, data) for data in (b"\x30\x39", b"\x02\xff")]
+    rows = typed.apply(batch_of(typed, values)).column("value").to_pylist()
+    assert rows == [Decimal("123.45"), Decimal("7.67")]
 
 
 @pytest.mark.parametrize("schema", ["bytes", {"type": "bytes"}])
