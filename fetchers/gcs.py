@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -182,11 +181,25 @@ def _is_good(credentials: Any) -> bool:
 def _bound_renewal(credentials: Any, timeouts: Timeouts) -> None:
     """Let credentials of google-auth wait for a token as long as for a range. Its own limit is 120 s.
 
-    Threads renew one after the other, so that each would wait for all before it. A listing has no other deadline.
+    Threads renew one after the other, so that each would wait for all before it. A listing has no other deadline. The
+    request stays a `Request` with its session: some credentials take no other, and some add a certificate to it.
     """
+    from google.auth.transport.requests import Request  # noqa: PLC0415 - the extra brings it
+
+    limits = (timeouts.connect_s, timeouts.read_s)
+
+    class Bounded(Request):
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            ask: Any = super().__call__
+            return ask(*args, **{"timeout": limits, **kwargs})
+
+    def renew(request: Any) -> None:
+        of_type: Any = type(credentials).refresh  # not the one set below: gcsfs may share its credentials
+        kind: Any = Bounded
+        of_type(credentials, kind(request.session) if isinstance(request, Request) else request)
+
     if credentials is not None:
-        renew, limits = credentials.refresh, (timeouts.connect_s, timeouts.read_s)
-        credentials.refresh = lambda request: renew(partial(request, timeout=limits))
+        credentials.refresh = renew
 
 
 def _bucket(name: str) -> Any:

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+import requests
 from fsspec.asyn import get_loop
+from google.auth.exceptions import TransportError
+from google.auth.transport.requests import Request
 
 from fetchers import _retries, gcs, s3
 from fetchers._cloud import CloudFetcher, CloudStore, Page, RefusedError, receive
@@ -159,15 +162,24 @@ def test_gcs_waits_for_a_token_no_longer_than_for_a_range() -> None:
     """google-auth waits 120 seconds, threads wait for each other, and a listing has no other deadline."""
     limits: list[object] = []
 
+    class Session(requests.Session):
+        def request(self, *args: Any, timeout: object = None, **kwargs: Any) -> Any:
+            limits.append(timeout)
+            raise requests.ConnectionError
+
     class Credentials:
-        def refresh(self, request: Callable[..., object]) -> None:
+        def refresh(self, request: Any) -> None:
+            assert isinstance(request, Request)  # of others, a GDC service account makes no token
+            assert request.session is session  # where google-auth adds the certificate for a machine's metadata server
             request("https://tokens.example", method="POST")
 
-    credentials = Credentials()
+    session, credentials = Session(), Credentials()
     google = SimpleNamespace(credentials=SimpleNamespace(credentials=credentials), session_kwargs={}, base="http://s")
-    GcsFetcher().prepare(google, Timeouts(3, 7))
-    credentials.refresh(lambda url, method, timeout=120: limits.append(timeout))
-    assert limits == [(3, 7)]
+    for _ in range(2):  # gcsfs may share its credentials
+        GcsFetcher().prepare(google, Timeouts(3, 7))
+        with pytest.raises(TransportError):
+            credentials.refresh(Request(session))
+    assert limits == [(3, 7), (3, 7)]
     google.credentials.credentials = None
     GcsFetcher().prepare(google, Timeouts(3, 7))
 
