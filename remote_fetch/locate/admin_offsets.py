@@ -73,11 +73,24 @@ class AdminOffsets:
 
     def latest_epoch(self, wanted: TopicPartition) -> int | None:
         """The leader epoch at the end of the log, None or -1 if the broker does not give it."""
+        found = self._answer(wanted, _LATEST)
+        return None if found is None else epoch_of(found)
+
+    def latest_time_ms(self, wanted: TopicPartition) -> int | None:
+        """The largest timestamp on the leader's disk, None if the broker does not give it (MAX_TIMESTAMP, Kafka 3.0).
+
+        Records before the log start and markers count too, if they are still on the disk.
+        """
+        found = self._answer(wanted, OffsetSpec.max_timestamp)
+        return None if found is None or found.timestamp < 0 else int(found.timestamp)
+
+    def _answer(self, wanted: TopicPartition, spec: Callable[[], OffsetSpec]) -> Any:
+        """The answer about one partition, None if there is none."""
         try:
-            ((found,),) = self._ask(self._admin(), [wanted], _LATEST, timeout_s=min(ONE_ANSWER_S, self._timeout_s))
+            ((found,),) = self._ask(self._admin(), [wanted], spec, timeout_s=min(ONE_ANSWER_S, self._timeout_s))
         except KafkaException:
             return None
-        return epoch_of(found)
+        return found
 
     def bounds(self, wanted: TopicPartition, isolation: IsolationLevel, timeout_s: float) -> LogBounds | None:
         """The log start offset, and the end for the isolation level. None: there is no answer, for whatever reason.

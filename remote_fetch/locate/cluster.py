@@ -273,6 +273,10 @@ class Cluster:
         found = self._by_consumer.listed(wanted, isolation, Deadline.after(self._timeout_s))
         return found if found >= 0 else None
 
+    def latest_local_time_ms(self, partition: TopicIdPartition) -> int | None:
+        """As `AdminOffsets.latest_time_ms`."""
+        return self._offsets.latest_time_ms(TopicPartition(partition.topic, partition.partition))
+
     def still_holds(self, partition: TopicIdPartition, leader_epoch: int, end_offset: int) -> bool:
         """Whether the leader still has the log up to `end_offset` (exclusive), whose last record is of `leader_epoch`.
 

@@ -61,7 +61,7 @@ class TimeLookup:
 
     def __init__(self, session: Session, *, passes_markers: bool = False) -> None:
         self._storage, self._locator, self._brokers = session.storage, session.locator, session.brokers
-        self._fallback = session.fallback
+        self._fallback, self._is_stepwise = session.fallback, session.stepwise is not None
         self._passes_markers = passes_markers
         self._reading = Lock()
 
@@ -110,9 +110,21 @@ class TimeLookup:
         # The broker knows the whole log. Its answer lies after the searched slices, which have no such record.
         found = self._brokers.guard.offset_for_time(opened.partition, timestamp_ms, opened.isolation)
         least = stop if found is None else found
-        if is_doubtful and (found is None or opened.timeline.segments):
+        if is_doubtful and not self._is_sure(opened, found, timestamp_ms):
             least = min(least, searched)
         return None if self._passes_markers and not self._is_record(opened, found, stop) else found, least
+
+    def _is_sure(self, opened: OpenPartition, found: int | None, timestamp_ms: int) -> bool:
+        """Whether a broker's answer misses no record, because the whole log is on its disk.
+
+        Such a broker gives a wrong "none" only if a record on its disk is late enough: one before the log start.
+        """
+        if opened.timeline.segments or opened.unread is not None:
+            return False
+        if found is not None or self._brokers is None:
+            return True
+        latest_ms = None if self._is_stepwise else self._brokers.cluster.latest_local_time_ms(opened.partition)
+        return latest_ms is not None and latest_ms < timestamp_ms
 
     def _is_record(self, opened: OpenPartition, offset: int | None, stop: int) -> bool:
         """Whether the broker gives a record at `offset`, before `stop`."""

@@ -144,7 +144,7 @@ def test_an_attempt_in_which_the_process_stood_still_is_made_again(clock: Clock,
 
 
 def test_an_attempt_that_takes_too_long_is_made_again_once(clock: Clock) -> None:
-    """A store may stand still for longer than the limit as well, and a call that was started ahead has no caller yet."""
+    """A store may stand still for longer than the limit too, and a call that was started ahead has no caller yet."""
     store = Store(clock, [StorageTimeout(str(number)) for number in range(9)], call_s=8)
     with pytest.raises(StorageTimeout, match="1"):
         RetryPolicy(5000, 100).call(store, on_retry=ignore, given_up=clock)

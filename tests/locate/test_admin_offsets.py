@@ -13,9 +13,10 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import IsolationLevel as ListedLevel
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from remote_fetch.failures.broker_errors import is_passing
+from remote_fetch.kafka_clients import AdminClient
 from remote_fetch.locate.admin_offsets import AdminOffsets
 from remote_fetch.model import IsolationLevel, LogBounds
 
@@ -41,6 +42,7 @@ class Admin:
     looked_up: list[str] = field(default_factory=list)
     answers: int = 0
     silent: bool = False
+    time_ms: int = -1
     timeouts: list[float] = field(default_factory=list)
 
     def list_offsets(
@@ -54,7 +56,7 @@ class Admin:
         if self.error is None:
             (spec,) = {type(one) for one in wanted.values()}
             offset = self.start if spec is _EARLIEST else _SILENCE if self.silent else self.ends[isolation_level]
-            future.set_result(SimpleNamespace(offset=offset, leader_epoch=7))
+            future.set_result(SimpleNamespace(offset=offset, leader_epoch=7, timestamp=self.time_ms))
         else:
             future.set_exception(KafkaException(KafkaError(self.error)))
         return dict.fromkeys(wanted, future)
@@ -145,6 +147,9 @@ def test_ends_and_epochs() -> None:
     admin: Any = Admin()
     assert admin.ends_of({4, 2}) == {2: (5, 90, 7), 4: (5, 90, 7)}
     assert admin.offsets.latest_epoch(WANTED) == 7
+    assert admin.offsets.latest_time_ms(WANTED) is None
+    admin.time_ms = 1234
+    assert admin.offsets.latest_time_ms(WANTED) == 1234
     assert admin.timeouts[-1] == 3, "without an answer the caller has other questions"
     admin.error = KafkaError.UNKNOWN_TOPIC_OR_PART
     assert admin.offsets.latest_epoch(WANTED) is None

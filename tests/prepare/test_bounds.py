@@ -17,11 +17,19 @@ from hypothesis import strategies as st
 
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError, CorruptSegment, OffsetOutOfRange, Unlocatable
-from remote_fetch.model import IndexType, IsolationLevel, LogBounds, RemoteLogSegmentMetadata, TopicIdPartition
-from remote_fetch.plan.ranges import BrokerRange
+from remote_fetch.model import (
+    IndexType,
+    IsolationLevel,
+    LogBounds,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+    Uuid,
+)
+from remote_fetch.plan.ranges import BrokerRange, Reason
 from remote_fetch.prepare.bounds import Bound, Edge, Timestamp, parse_bound, resolve
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.time_lookup import TimeLookup
+from remote_fetch.prepare.view import untiered
 from remote_fetch.session.broker import BrokerReader
 from remote_fetch.session.brokers import Brokers
 from remote_fetch.session.session import Session
@@ -476,8 +484,9 @@ class FakeCluster:
     `records` are the offsets that it reads.
     """
 
-    def __init__(self, records: Sequence[int] = (), answer: int | None = 17) -> None:
+    def __init__(self, records: Sequence[int] = (), answer: int | None = 17, latest_ms: int | None = None) -> None:
         self.asked: list[int] = []
+        self._latest_ms = latest_ms
         self._answer = answer
         self.reads: list[tuple[int, int]] = []
         self._records = records
@@ -485,6 +494,9 @@ class FakeCluster:
     def offset_for_time(self, partition: TopicIdPartition, timestamp_ms: int, isolation: IsolationLevel) -> int | None:
         self.asked.append(timestamp_ms)
         return self._answer
+
+    def latest_local_time_ms(self, partition: TopicIdPartition) -> int | None:
+        return self._latest_ms
 
     def read(self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         self.reads.append((step.first_offset, step.last_offset))
@@ -577,6 +589,30 @@ class TestTimesWithABroker:
             opened = replace(opened, local_start=local_start)
             assert planner.first_offset_at(opened, wanted_ms) == found
             assert planner.least_offset_at(opened, wanted_ms) == least
+
+    @each_of(
+        ("answer", "latest_ms", "is_unread", "least"),
+        [
+            (None, 99, False, 15),
+            (None, 100, False, 2),
+            (None, None, False, 2),
+            (None, 99, True, 2),
+            (9, 100, False, 9),
+            (9, 100, True, 2),
+        ],
+    )
+    def test_a_broker_with_the_whole_log_finds_none_if_all_on_its_disk_is_older(
+        self, answer: int | None, latest_ms: int | None, is_unread: bool, least: int
+    ) -> None:
+        """A partition that could not be opened looks like one without a tier, but the tier may have late records."""
+        with Session(Config.parse(snapshot_config(())), Bucket(())) as session:
+            partition = TopicIdPartition(Uuid(bytes(16)), "topic", 0)
+            broker = FakeCluster(answer=answer, latest_ms=latest_ms)
+            session.brokers = cast(Brokers, SimpleNamespace(cluster=broker, guard=broker))
+            opened = untiered(partition, UNCOMMITTED, LogBounds(2, 15))
+            if is_unread:
+                opened = replace(opened, unread=BrokerRange(partition, 2, 14, Reason.NOT_TIERED))
+            assert Planner(session, UNCOMMITTED).least_offset_at(opened, 100) == least
 
 
 def first_with(broker: FakeCluster, log: LogBuilder, schedule: Schedule, timestamp_ms: int) -> tuple[int, int]:

@@ -17,9 +17,11 @@ from remote_fetch.config import Config
 from remote_fetch.decode.columns import COLUMNS
 from remote_fetch.errors import OffsetOutOfRange
 from remote_fetch.fetch.registry import load_fetcher
+from remote_fetch.model import IsolationLevel
 from remote_fetch.observe import Report
 from remote_fetch.prepare.arguments import parse_isolation
 from remote_fetch.prepare.job import plan_job
+from remote_fetch.prepare.planner import Planner
 from remote_fetch.scan.scan import Scan
 from remote_fetch.session.session import Session
 from remote_fetch.testing.faults import Fault, FaultKind, FaultyFetcher, FetchCall, Schedule, seeded
@@ -212,6 +214,25 @@ def test_a_filter_on_time_where_the_log_start_lies_behind_late_records_of_a_segm
         scan = remote_fetch.scan_topic(topic, config=config_of(rig, fetch_remote_when=when))
         rows = [offset for batch in scan.batches(filter=late) for offset in batch.column("offset").to_pylist()]
         assert rows == list(range(40, 60))
+
+
+def test_a_filter_on_a_time_after_all_records_leaves_out_an_untiered_log(
+    rig: Rig, new_topic: Callable[[str], str]
+) -> None:
+    """Retention has moved the log start, and the broker's "none" is right: nothing on its disk is late enough."""
+    topic, start_ms = new_topic("read"), 1_700_000_000_000
+    topics.create_topic(rig, topic, remote_storage_enable="false", local_retention_ms=-2)
+    producer = Producer({"bootstrap.servers": rig.bootstrap, **topics.QUIET})
+    for number in range(60):
+        producer.produce(topic, bytes(700), partition=0, timestamp=start_ms + number)
+    assert producer.flush(60) == 0
+    topics.delete_records(rig, topic, 0, 6)
+    with Session.open(Config.parse(config_of(rig))) as session:
+        planner = Planner(session, IsolationLevel.READ_COMMITTED)
+        times = (start_ms + 3, start_ms + 40, start_ms + 60)
+        partitions = session.locator.partitions(topic)
+        (least,) = planner.open(partitions, lambda opened: [planner.least_offset_at(opened, each) for each in times])
+    assert least == [6, 40, 60]
 
 
 @pytest.mark.parametrize("skips", [False, True])
