@@ -16,6 +16,7 @@ Rules of the file:
 from __future__ import annotations
 
 import _thread
+import gc
 import sys
 import threading
 import time
@@ -25,9 +26,11 @@ from confluent_kafka import admin, cimpl
 
 __all__ = ["AdminClient", "Consumer", "Producer"]
 
-_OWN_REFERENCES = 3
-"""Those of a function to its argument: of its frame, of the tuple of its arguments, and of `sys.getrefcount`."""
+_OWN_REFERENCES = 2
+"""Those of the list that holds a client, and of `sys.getrefcount`."""
 _PAUSE_S = 0.1
+_PAUSES = 300
+"""How often the new thread waits for other references to go: half a minute."""
 
 
 class _EndsElsewhere:
@@ -38,13 +41,20 @@ class _EndsElsewhere:
             return
         own = (thread.ident for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread))
         if threading.get_ident() not in own:
-            _thread.start_new_thread(_end, (self,))
+            _thread.start_new_thread(_end, ([self],))
 
 
-def _end(client: object) -> None:
-    """Hold a client until nothing else does. Else the thread that has handed it over could be the last to hold it."""
-    while sys.getrefcount(client) > _OWN_REFERENCES:
+def _end(held: list[object]) -> None:
+    """Hold a client until nothing else does. Else the thread that has handed it over could be the last to hold it.
+
+    A client may hold itself, for example by a callback of an object that has the client. Then the collector ends it.
+    """
+    for _ in range(_PAUSES):
+        if sys.getrefcount(held[0]) <= _OWN_REFERENCES:
+            return
         time.sleep(_PAUSE_S)
+    held.clear()
+    gc.collect()
 
 
 class AdminClient(_EndsElsewhere, admin.AdminClient):
