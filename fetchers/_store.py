@@ -80,6 +80,8 @@ class FsspecStore:
         """Raise StorageUnavailable if the object has a byte at `start`, which a range refused."""
         try:
             check_end(start, self.size(name))
+        except SegmentNotFound as error:  # a filesystem says so of whatever fails, and an index that is missing is none
+            raise StorageUnavailable("the store refuses a range, and tells no size", object_name=name) from error
         except StorageUnavailable as error:
             raise error.at(object_name=name) from error.__cause__
 

@@ -206,8 +206,8 @@ class HttpStore:
         if 0 <= end <= start:
             return b""
         data = self._asked(url, name, start, end, body_of)
-        if data is None:
-            self._asked(url, name, 0, 1, lambda response, wanted: check_end(start, size_of(response, wanted)))
+        if data is None:  # a server that refuses a range because of its end has the byte at its start
+            self._asked(url, name, start, start + 1, _check_no_byte)
         return b"" if data is None else data
 
     def _asked(
@@ -290,6 +290,11 @@ class HttpStore:
     def close(self) -> None:
         """Give the connections back."""
         self._connections.manager.clear()
+
+
+def _check_no_byte(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> None:
+    """Raise StorageUnavailable if the object has the byte that was asked for alone, after it was refused in a range."""
+    check_end(wanted.start, wanted.start + len(body_of(response, wanted) or b""))
 
 
 def _origin(url: str) -> tuple[str, str, int | None]:

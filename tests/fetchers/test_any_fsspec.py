@@ -130,6 +130,23 @@ def test_a_size_that_is_no_number(size: Any) -> None:
         FsspecStore(Slow(size=size, skip_instance_cache=True), "x", timeout_s=60).size("a")
 
 
+def test_a_refused_range_of_an_object_without_a_size_is_not_absent() -> None:
+    """fsspec's HTTP says that there is no file if it cannot tell its size, whatever failed."""
+
+    class Refusing(Slow):
+        async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+            error = Exception()
+            error.status = 416  # type: ignore[attr-defined]
+            raise error
+
+        async def _info(self, path: str, **options: Any) -> dict[str, Any]:
+            raise FileNotFoundError(path)
+
+    with pytest.raises(StorageUnavailable, match="tells no size") as caught:
+        AnyStore(Refusing(skip_instance_cache=True), "x", timeout_s=60).get("a", 0, 5)
+    assert caught.value.object_name == "a"
+
+
 @pytest.mark.parametrize("filesystem", [Slow(size=11, skip_instance_cache=True), CutOff(skip_instance_cache=True)])
 def test_an_object_that_came_in_part(filesystem: Any) -> None:
     """An index that ends between two entries looks whole."""

@@ -147,10 +147,11 @@ def test_a_refused_range_is_the_end_only_if_the_object_has_no_byte_there(server:
     refusals = (
         lambda asked: Fault(FaultKind.REFUSED_RANGE),
         lambda asked: Fault(FaultKind.STATUS, 416) if asked.end > 3 else None,  # as some gateways do
+        lambda asked: Fault(FaultKind.STATUS, 416) if asked.end > 3 else Fault(FaultKind.UNNAMED_RANGE),
     )
     for server.plan in refusals:
         for start in (0, 2):
-            with pytest.raises(StorageUnavailable, match="refuses the range from"):
+            with pytest.raises(StorageUnavailable, match=r"refuses the range from|without saying which"):
                 store.get("full", start, 5)
     assert store.get("full", 3, 5) == b""
     store.close()
