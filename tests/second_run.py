@@ -13,6 +13,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -64,4 +65,6 @@ class SecondRun:
         plugins = [word for name in config.option.plugins for word in ("-p", name)]
         print(f"\nOnce more, alone, what failed ({len(self._failed)}):", *self._failed, sep="\n  ", flush=True)
         command = [sys.executable, "-m", "pytest", *plugins, *self._failed]
-        session.exitstatus = subprocess.run(command, cwd=config.rootpath, check=False, timeout=_LONGEST_S).returncode
+        environment = {**os.environ, "REMOTE_FETCH_STRICT": "1"}  # what is skipped the second time has not passed
+        again = subprocess.run(command, cwd=config.rootpath, env=environment, check=False, timeout=_LONGEST_S)
+        session.exitstatus = again.returncode
