@@ -3,7 +3,7 @@
 Rules of the file:
 
 - Bytes are used only if the answer names the requested range (206 with its Content-Range).
-- The whole of an empty object (200 without a byte) is its range from 0. Go's servers answer so.
+- The whole object (200) is its range from 0 to its end or further. Go's servers answer so if it is empty.
 - A body that breaks off is not used.
 - A store behind the server may say by a code what it refuses: S3 and Google in XML, Azure in a header.
 """
@@ -14,7 +14,7 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from fetchers._ranges import check_whole, size_of_range, told_end, total_of, wrong_range
+from fetchers._ranges import check_whole, is_all, size_of_range, told_end, total_of, wrong_range
 from remote_fetch.deadline import Deadline
 from remote_fetch.errors import StorageTimeout, StorageUnavailable
 from remote_fetch.model import Buffer
@@ -61,11 +61,11 @@ def body_of(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> Buffer |
         return b"" if told_end(wanted.start, response.headers.get("Content-Range")) else None
     if response.status != 200:
         raise Refused(response)
-    if wanted.start == 0 and response.length_remaining == 0:
-        return b""
-    if wanted.start > 0 or wanted.end >= 0:
+    size_bytes = response.length_remaining
+    is_range = wanted.start > 0 or wanted.end >= 0
+    if is_range and (size_bytes is None or not is_all(*wanted[:2], size_bytes)):
         raise wrong_range("the server sent the whole object for a range")
-    return _read(response, None, wanted.deadline)
+    return _read(response, size_bytes if is_range else None, wanted.deadline)
 
 
 def size_of(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> int | None:

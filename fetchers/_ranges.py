@@ -18,6 +18,7 @@ __all__ = [
     "EndTold",
     "check_end",
     "check_whole",
+    "is_all",
     "range_of",
     "size_of_range",
     "told_end",
@@ -85,10 +86,12 @@ def total_of(header: str | None) -> int | None:
 def size_of_range(start: int, end: int | None, content_range: str | None, content_length: int | None) -> int:
     """The size of an answer's body in bytes, after a check that the answer is the range [start, end).
 
-    `content_range` and `content_length` are the answer's headers. Raises StorageUnavailable for another range, and for
-    an answer without one: a server may ignore a Range header and answer with the whole object (RFC 9110, 14.2).
+    `content_range` and `content_length` are the answer's headers, the length only if it is the whole object (status
+    200). Raises StorageUnavailable for another range, and for an answer without one, unless `is_all`.
     Raises CorruptSegment as `check_whole`.
     """
+    if content_range is None and content_length is not None and is_all(start, end, content_length):
+        return content_length
     if range_of(start, end) is None and content_range is None:
         if content_length is None:
             raise StorageUnavailable("the store does not say how long the object is")
@@ -105,6 +108,15 @@ def size_of_range(start: int, end: int | None, content_range: str | None, conten
     if end is None:
         check_whole(size_bytes)
     return size_bytes
+
+
+def is_all(start: int, end: int | None, size_bytes: int) -> bool:
+    """Whether the range [start, end) is the whole of an object of that size, or goes on behind it.
+
+    A server may ignore a Range header and answer with the whole object (RFC 9110, 14.2). Alibaba's OSS does so if the
+    range ends behind the object.
+    """
+    return start == 0 and end is not None and size_bytes <= end
 
 
 def check_whole(size_bytes: int) -> None:

@@ -89,7 +89,8 @@ class _GcsStore(CloudStore):
             await self._refused(answer)
             identity = answer.headers.get("X-Goog-Generation") or answer.headers.get("ETag")
             self.identities.check(f"{bucket}/{key}", identity)
-            size_bytes = size_of_range(start, end, answer.headers.get("Content-Range"), answer.content_length)
+            whole_bytes = answer.content_length if answer.status == 200 else None
+            size_bytes = size_of_range(start, end, answer.headers.get("Content-Range"), whole_bytes)
             return await receive(answer.content.iter_chunked(BODY_BYTES), size_bytes)
 
     async def get_size(self, bucket: str, key: str) -> int | None:

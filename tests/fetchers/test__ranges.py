@@ -99,6 +99,14 @@ def test_an_answer_that_does_not_say_which_range_it_is(header: str | None) -> No
         size_of_range(5, 10, header, 5)
 
 
+def test_the_whole_object_is_a_range_that_goes_on_behind_it() -> None:
+    """Alibaba's OSS answers so, with the status 200. Of another status the length is not given."""
+    assert [size_of_range(0, end, None, 5) for end in (5, 6)] == [5, 5]
+    for start, end, size_bytes in ((0, 4, 5), (1, 9, 5), (5, 9, 5), (0, 5, None)):
+        with pytest.raises(StorageUnavailable, match="without saying which"):
+            size_of_range(start, end, None, size_bytes)
+
+
 def test_an_empty_answer_at_the_end() -> None:
     assert size_of_range(100, 110, "bytes 100-99/100", None) == 0
     with pytest.raises(StorageUnavailable):

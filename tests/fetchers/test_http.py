@@ -157,15 +157,19 @@ def test_a_refused_range_is_the_end_only_if_the_object_has_no_byte_there(server:
     store.close()
 
 
-def test_an_empty_object_may_come_whole(server: RangeServer) -> None:
-    """Go's net/http answers a range of an empty file so. A broker leaves an offset index empty."""
+def test_an_object_may_come_whole_if_the_range_goes_on_behind_it(server: RangeServer) -> None:
+    """Go's net/http answers a range of an empty file so, and Alibaba's OSS each range that ends behind the object.
+
+    A broker leaves an offset index empty, and an index is asked for with an end behind it.
+    """
     store = HttpFetcher().open_store({"remote.storage.url": server.url})
     server.files |= {"empty": b"", "full": b"abc"}
     server.plan = lambda asked: Fault(FaultKind.WHOLE)
     assert [store.get("empty", 0, 5), store.get("empty"), store.size("empty")] == [b"", b"", 0]
-    for name, start in (("full", 0), ("empty", 1)):
+    assert [store.get("full", 0, 5), store.get("full", 0, 3)] == [b"abc", b"abc"]
+    for name, start, end in (("full", 0, 2), ("full", 1, 5), ("full", 3, 9), ("full", 1, -1), ("empty", 1, 5)):
         with pytest.raises(StorageUnavailable, match="the whole object"):
-            store.get(name, start, 5)
+            store.get(name, start, end)
     store.close()
 
 

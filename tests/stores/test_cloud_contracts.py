@@ -99,14 +99,21 @@ class _Cloud(FetcherContract, ListingContract, StallContract, StatusContract):
     )  # fmt: skip
     def test_another_range_is_never_taken_for_data(self, segments: list[BuiltSegment], kind: FaultKind) -> None:
         """An answer with another range, or with a part of the range, raises an error."""
+        with self.of_logs(segments[0], Answer(kind)) as fetcher:
+            for start in (0, 100):
+                with pytest.raises(StorageUnavailable):
+                    fetcher.fetch_log_segment(segments[0].metadata, start, 1000)
+
+    @contextmanager
+    def of_logs(self, segment: BuiltSegment, answer: Answer) -> Iterator[RemoteStorageFetcher]:
+        """A fetcher from a server that has the segment's log alone, and this answer for it."""
         refused = Answer(FaultKind.STATUS, status=403)  # also the listing: the tree is where its name says
         with RangeServer(plan=lambda asked: refused) as server, self.opened(self.at(server.url)) as fetcher:
             with pytest.raises(StorageDenied):  # each protocol has paths of its own
-                fetcher.fetch_log_segment(segments[0].metadata, 0, 1)
-            server.files = {asked.name: segments[0].log for asked in server.asked if asked.name.endswith(".log")}
-            server.plan = lambda asked: Answer(kind) if asked.name in server.files else refused
-            with pytest.raises(StorageUnavailable):
-                fetcher.fetch_log_segment(segments[0].metadata, 100, 1000)
+                fetcher.fetch_log_segment(segment.metadata, 0, 1)
+            server.files = {asked.name: segment.log for asked in server.asked if asked.name.endswith(".log")}
+            server.plan = lambda asked: answer if asked.name in server.files else refused
+            yield fetcher
 
     @pytest.mark.parametrize("status", [429, 500, 503])
     def test_retries_are_not_the_sdks(self, segments: list[BuiltSegment], status: int) -> None:
@@ -146,7 +153,22 @@ class _Cloud(FetcherContract, ListingContract, StallContract, StatusContract):
                 assert fetcher.size(contract_segments()[0].metadata) in (None, len(text))
 
 
-class TestS3(_Cloud, DenialContract):
+class _Compatible(_Cloud):
+    """A store with a protocol that others speak, too."""
+
+    @pytest.mark.parametrize("kind", [FaultKind.WHOLE, FaultKind.UNNAMED_RANGE])
+    def test_the_whole_object_may_be_the_range(self, segments: list[BuiltSegment], kind: FaultKind) -> None:
+        """Alibaba's OSS answers so. An index is asked for with an end behind it."""
+        log = segments[0].log
+        with self.of_logs(segments[0], Answer(kind)) as fetcher:
+            if kind is FaultKind.WHOLE:
+                assert bytes(fetcher.fetch_log_segment(segments[0].metadata, 0, len(log) + 1)) == log
+            else:  # of 206 it may be a part
+                with pytest.raises(StorageUnavailable, match="without saying which"):
+                    fetcher.fetch_log_segment(segments[0].metadata, 0, len(log) + 1)
+
+
+class TestS3(_Compatible, DenialContract):
     """s3, on versitygw or moto."""
 
     fetcher = S3Fetcher
@@ -162,7 +184,7 @@ class TestS3(_Cloud, DenialContract):
         yield {**self.configs(), "remote.storage.options.secret": "not-the-secret"}
 
 
-class TestGcs(_Cloud):
+class TestGcs(_Compatible):
     """gcs, on fake-gcs-server."""
 
     fetcher = GcsFetcher
