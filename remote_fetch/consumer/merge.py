@@ -215,7 +215,7 @@ class Merge:
             self._is_running = is_within
 
     def _fill(self, pending: PendingMessages, count: int, deadline_s: float) -> list[Message]:
-        while True:
+        while not self.is_close_due:
             pending.hold()
             self.flush_position()
             now_s = self._partitions.run_due_work()
@@ -233,8 +233,6 @@ class Merge:
                 self._postponed_error = error  # the application gets these messages first
                 return pending.messages
             pending.drop_outdated()
-            if self.is_close_due:
-                return pending.messages
             room = count - len(pending.messages)
             if has_events and room and self._clock() < deadline_s:
                 continue  # as in `_next_in_turn`
@@ -244,6 +242,7 @@ class Merge:
             self._relieve_feeds(pending, room)
             if self._awaits_store():
                 self._workers.wait(min(deadline_s - self._clock(), _WAIT_S))
+        return pending.messages
 
     def _share_of(self, room: int) -> int:
         """How many messages librdkafka may give while the store has records: half. For a single one they take turns."""

@@ -316,6 +316,17 @@ def test_consume_takes_the_positions_of_the_partitions_alone_that_gave_the_last_
     assert bench.partition(1).position.next_offset == 9
 
 
+def test_a_callback_that_has_closed_the_consumer_calls_librdkafka_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """confluent_kafka aborts the process if a callback has consumed and another one follows in the same call."""
+    bench = Bench()
+    bench.assign({0: END})
+    monkeypatch.setattr(bench.librdkafka, "consume", pytest.fail)
+    monkeypatch.setattr(bench.merge, "_poll_librdkafka", pytest.fail)
+    bench.merge.is_close_due = True
+    assert bench.merge.consume(3, 9) == []
+    assert bench.merge.poll(9) is None
+
+
 def test_an_offset_out_of_range_is_reset_and_not_returned() -> None:
     bench = Bench(ResetPolicy.EARLIEST)
     bench.assign({0: END})
