@@ -44,7 +44,7 @@ class _EndsElsewhere:
             _thread.start_new_thread(_end, ([self],))
 
 
-def _end(held: list[object]) -> None:
+def _end(held: list[_EndsElsewhere]) -> None:
     """Hold a client until nothing else does. Else the thread that has handed it over could be the last to hold it.
 
     A client may hold itself, for example by a callback of an object that has the client. Then the collector ends it.
