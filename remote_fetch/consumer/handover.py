@@ -180,6 +180,7 @@ class Handover:
         librdkafka stops a partition whose offset is out of range, and does not seek it any more. A new assignment makes
         it go on. In a group whose rebalances are not incremental, librdkafka refuses to assign single partitions.
         """
+        self._forget_stored(partitions)
         is_unassigned = self._unassigned_alone(partitions)
         self._librdkafka.resume(
             [partition.topic_partition() for partition in partitions if not partition.state.is_paused]
@@ -191,6 +192,15 @@ class Handover:
         self._librdkafka.incremental_assign(starts)
         for partition in partitions:
             partition.position.forget_stored()
+
+    def _forget_stored(self, partitions: Sequence[AssignedPartition]) -> None:
+        """Let librdkafka forget what is stored, which `Positions` stores again after the assignment.
+
+        If it commits by itself, it would commit that when it unassigns, also before what the group has committed.
+        """
+        if self._settings.commits:
+            with contextlib.suppress(KafkaException):  # the assignment meets the same error, and raises it
+                self._librdkafka.store_offsets(offsets=[partition.topic_partition() for partition in partitions])
 
     def _unassigned_alone(self, partitions: Sequence[AssignedPartition]) -> bool:
         """Unassign partitions, and no others. Returns whether librdkafka allows that."""
@@ -212,6 +222,7 @@ class Handover:
             else:
                 found = self._next(partition)
                 starts.append(partition.assignable(found.offset, found.leader_epoch))
+        self._forget_stored(partitions)
         self._librdkafka.assign(starts)
         for partition, start in zip(partitions, starts, strict=True):
             partition.enter(partition.state.assigned_again(start.offset, start.leader_epoch))

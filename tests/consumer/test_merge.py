@@ -528,6 +528,13 @@ def test_a_reset_stores_nothing_of_what_a_running_consume_holds() -> None:
     bench.librdkafka.stopped.add(1)
     bench.librdkafka.positions[0] = 5
     seen: list[tuple[int, dict[int, int]]] = []
+    assign, at_assignment = bench.librdkafka.assign, []
+
+    def noted_assign(partitions: list[TopicPartition]) -> None:
+        at_assignment.append(dict(bench.librdkafka.stored))
+        assign(partitions)
+
+    bench.librdkafka.assign = noted_assign  # type: ignore[method-assign]
 
     def callback() -> None:
         bench.partitions.positions.store()
@@ -537,9 +544,10 @@ def test_a_reset_stores_nothing_of_what_a_running_consume_holds() -> None:
     during_consume(bench, [live(0, 5), live(0, 6), error_of(1, KafkaError._AUTO_OFFSET_RESET)], callback)
     assert [message.offset() for message in bench.merge.consume(5, 0.05)] == [5, 6]
     assert ("assign", [(0, 7), (1, END)]) in bench.librdkafka.calls_since()
-    assert seen == [(5, {0: 5})]
+    assert seen == [(5, {0: 5, 1: INVALID})]
+    assert at_assignment == [{0: INVALID, 1: INVALID}], "librdkafka commits what is stored, also an earlier offset"
     bench.partitions.positions.store()
-    assert bench.librdkafka.stored == {0: 7}
+    assert bench.librdkafka.stored == {0: 7, 1: INVALID}
 
 
 @pytest.mark.parametrize("is_first", [True, False])
