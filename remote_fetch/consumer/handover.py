@@ -194,7 +194,7 @@ class Handover:
             partition.position.forget_stored()
 
     def _forget_stored(self, partitions: Sequence[AssignedPartition]) -> None:
-        """Let librdkafka forget what is stored, which `Positions` stores again after the assignment.
+        With automatic commits, librdkafka would commit that when it unassigns, also before what the group has committed.
 
         If it commits by itself, it would commit that when it unassigns, also before what the group has committed.
         """
