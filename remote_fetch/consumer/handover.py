@@ -194,9 +194,9 @@ class Handover:
             partition.position.forget_stored()
 
     def _forget_stored(self, partitions: Sequence[AssignedPartition]) -> None:
-        With automatic commits, librdkafka would commit that when it unassigns, also before what the group has committed.
+        """Let librdkafka forget what is stored, which `Positions` stores again after the assignment.
 
-        If it commits by itself, it would commit that when it unassigns, also before what the group has committed.
+        With automatic commits it would commit that when it unassigns, also before what the group has committed.
         """
         if self._settings.commits:
             with contextlib.suppress(KafkaException):  # the assignment meets the same error, and raises it
