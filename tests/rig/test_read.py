@@ -222,7 +222,8 @@ def test_a_filter_on_a_time_after_all_records_leaves_out_an_untiered_log(
     """Retention has moved the log start, and the broker's "none" is right: nothing on its disk is late enough."""
     topic, start_ms = new_topic("read"), 1_700_000_000_000
     topics.create_topic(rig, topic, remote_storage_enable="false", local_retention_ms=-2)
-    producer = Producer({"bootstrap.servers": rig.bootstrap, **topics.QUIET})
+    batches = {"batch.num.messages": 5, "enable.idempotence": "true"}  # a batch fits into a segment
+    producer = Producer({"bootstrap.servers": rig.bootstrap, **batches, **topics.QUIET})
     for number in range(60):
         producer.produce(topic, bytes(700), partition=0, timestamp=start_ms + number)
     assert producer.flush(60) == 0
