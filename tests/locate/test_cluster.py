@@ -14,11 +14,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Uuid as KafkaUuid
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from remote_fetch.errors import Cancelled
+from remote_fetch.kafka_clients import Consumer
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 
