@@ -66,7 +66,7 @@ class _S3Store(CloudStore):
         try:
             answer = await client.get_object(**arguments)
         except Exception as error:
-            if is_past_the_end(error) and told_end(start, _headers_of(error).get("content-range")):
+            if is_past_the_end(error) and told_end(start, _size_told_by(error)):
                 raise EndTold from error
             raise
         body = answer["Body"]
@@ -149,6 +149,12 @@ def _headers_of(error: Exception) -> Mapping[str, str]:
     """The headers of the answer that botocore's error is about."""
     headers: Mapping[str, str] = getattr(error, "response", {}).get("ResponseMetadata", {}).get("HTTPHeaders", {})
     return headers
+
+
+def _size_told_by(error: Exception) -> str | None:
+    """The Content-Range of an answer 416. Amazon's S3 has none, and tells the size in the body (ActualObjectSize)."""
+    size = getattr(error, "response", {}).get("Error", {}).get("ActualObjectSize")
+    return _headers_of(error).get("content-range") or (None if size is None else f"bytes */{size}")
 
 
 def _version_4(signature_version: Any, **context: Any) -> str | None:

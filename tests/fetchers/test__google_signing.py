@@ -69,7 +69,7 @@ class Iam:
 @pytest.fixture
 def iam(monkeypatch: pytest.MonkeyPatch) -> Iam:
     double = Iam()
-    monkeypatch.setattr(transport, "Request", lambda: double)
+    monkeypatch.setattr(transport, "Request", type("Request", (), {"__new__": lambda _: double}))
     return double
 
 
