@@ -68,6 +68,7 @@ threading.last = AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0
 
 
 @pytest.mark.slow
+@pytest.mark.scheduled  # a client in a cycle may be held by the thread that makes it when the collector runs
 def test_the_last_reference_goes_in_the_client_s_own_thread() -> None:
     """librdkafka would abort the process. Each client ends by its last reference, and by Python's collector."""
     done = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, timeout=1200, check=False)
