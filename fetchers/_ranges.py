@@ -34,7 +34,7 @@ _UNSATISFIED = re.compile(r"bytes \*/([0-9]{1,19})")
 
 
 class EndTold(Exception):
-    """An answer 416 whose Content-Range tells that the object ends at or before the start of the range."""
+    """An answer 416 that tells by its size that the object ends at or before the start of the range."""
 
     status = 416
 
