@@ -9,6 +9,7 @@ Rules of the file:
 from __future__ import annotations
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -144,6 +145,16 @@ def test_the_page_of_modules_has_their_first_sentences(root: Path) -> None:
 def test_the_subject_of_a_commit(subject: str, breach: str | None) -> None:
     found = house_rules.subject_breach(subject)
     assert found is breach or (breach is not None and breach in str(found))
+
+
+def test_files_that_a_program_left_behind(root: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(root)], check=True, timeout=60)
+    for folder in ("~/cache", "out"):
+        (root / folder).mkdir(parents=True)
+        write(root, f"{folder}/a", "")
+    subprocess.run(["git", "-C", str(root), "add", "--all", "--", ":!out"], check=True, timeout=60)
+    (found,) = messages(root)
+    assert found.startswith("~:1: no name of the project's own")
 
 
 def test_main_says_what_it_found(

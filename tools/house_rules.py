@@ -59,6 +59,10 @@ IMPURE_CALLS = frozenset({"breakpoint", "input", "open", "print"})
 TEXT_SUFFIXES = frozenset(
     {"", ".cfg", ".in", ".json", ".lock", ".md", ".py", ".pyi", ".sh", ".toml", ".txt", ".yaml", ".yml"}
 )
+TOP = re.compile(
+    r"\.[\w./-]+|docs|examples|fetchers|remote_fetch|requirements|tests|tools|Makefile|[A-Z]+(?:\.md|\.in)?|[a-z]+\.(?:toml|yml)"
+)
+"""Names at the top of the project."""
 NOT_OURS = frozenset({"__pycache__", "build", "dist", "htmlcov", "site"})
 
 # Put together from pieces: this file must pass its own rule.
@@ -241,6 +245,17 @@ def tree_map(root: Path) -> Iterator[Breach]:
                 yield Breach(name, number, f"names {place}, which does not exist")
 
 
+def top_names(root: Path) -> Iterator[Breach]:
+    """Git knows no file that a test or a program left behind at the top of the project."""
+    if not (root / ".git").exists():
+        return
+    command = ["git", "-C", str(root), "ls-files", "-z"]
+    files = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split("\0")
+    for name in sorted({name.partition("/")[0] for name in files if name}):
+        if not TOP.fullmatch(name):
+            yield Breach(name, 1, "no name of the project's own: was it left behind? `git rm` it, or name it in TOP")
+
+
 def subjects(root: Path) -> Iterator[Breach]:
     """A commit's subject is `area: imperative` in at most 72 characters. Commits before the rule are left alone."""
     if not (root / ".git").exists():
@@ -273,6 +288,7 @@ RULES: tuple[Callable[[Path], Iterator[Breach]], ...] = (
     targets,
     module_page,
     tree_map,
+    top_names,
     subjects,
 )
 
