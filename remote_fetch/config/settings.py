@@ -3,7 +3,7 @@
 Rules of the file:
 
 - `remote_fetch.config` makes them once, from checked values.
-- A field is named after its key.
+- A field is named after its key, by `_field_of`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, fields
+from typing import Any
 
 from remote_fetch.model import OBJECT_KINDS
 
 __all__ = ["Settings", "is_public_layout_option", "typed_option"]
-
-T = TypeVar("T", str, int, bool)
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?")
 _WORDS = {"true": True, "false": False, "null": None}
@@ -73,51 +71,15 @@ class Settings:
 
     @classmethod
     def of(cls, values: Mapping[str, str | int | bool | None]) -> Settings:
-        """The settings of checked values, which have every key. Raises TypeError if one is of another type."""
+        """The settings of checked values, which have every key."""
+        known: dict[str, Any] = {_field_of(name): value for name, value in values.items()}
+        known["reads_local"] = values["fetch.remote.when"] == "always"
+        return cls(**{field.name: known[field.name] for field in fields(cls)})
 
-        def get(name: str, kind: type[T]) -> T:
-            value = values[name]
-            if not isinstance(value, kind):
-                raise TypeError(f"{name} is no {kind.__name__}")
-            return value
 
-        def text(name: str) -> str | None:
-            return None if values[name] is None else get(name, str)
-
-        def number(name: str) -> int | None:
-            return None if values[name] is None else get(name, int)
-
-        return cls(
-            enabled=get("fetch.remote.enabled", bool),
-            storage_url=text("remote.storage.url"),
-            storage_roots=text("remote.storage.roots"),
-            storage_layout=text("remote.storage.layout"),
-            storage_broker_properties=text("remote.storage.broker.properties"),
-            storage_prices=text("remote.storage.prices"),
-            fetcher_class=text("remote.storage.fetcher.class"),
-            fetcher_class_path=text("remote.storage.fetcher.class.path"),
-            locator=text("remote.locator"),
-            locator_url=text("remote.locator.url"),
-            locator_snapshot_file=text("remote.locator.snapshot.file"),
-            locator_topic=get("remote.locator.topic", str),
-            locator_cache=text("remote.locator.cache"),
-            locator_schema_file=text("remote.locator.schema.file"),
-            bucket_only=get("fetch.remote.bucket.only", bool),
-            reads_local=get("fetch.remote.when", str) == "always",
-            connect_timeout_ms=get("fetch.remote.connect.timeout.ms", int),
-            read_timeout_ms=get("fetch.remote.read.timeout.ms", int),
-            retry_backoff_ms=get("fetch.remote.retry.backoff.ms", int),
-            range_bytes=get("fetch.remote.range.bytes", int),
-            max_bytes=get("fetch.remote.max.bytes", int),
-            max_bytes_per_second=number("fetch.remote.max.bytes.per.second"),
-            max_gets_per_second=number("fetch.remote.max.gets.per.second"),
-            budget_processes=get("fetch.remote.budget.processes", int),
-            task_bytes=get("fetch.remote.task.bytes", int),
-            broker_timeout_ms=get("fetch.remote.broker.timeout.ms", int),
-            pushdown=get("fetch.remote.pushdown", str),
-            max_batch_bytes=get("fetch.remote.max.batch.bytes", int),
-            max_decompressed_bytes=get("fetch.remote.max.decompressed.bytes", int),
-        )
+def _field_of(key: str) -> str:
+    """The name of a key's field: `max_bytes` of fetch.remote.max.bytes, `storage_url` of remote.storage.url."""
+    return key.removeprefix("fetch.").removeprefix("remote.").replace("storage.fetcher.", "fetcher.").replace(".", "_")
 
 
 def typed_option(name: str, text: str) -> Any:

@@ -414,12 +414,6 @@ def test_each_key_has_a_setting() -> None:
     assert sorted(changed) == sorted(Settings.__slots__)
 
 
-def test_a_setting_has_the_type_of_its_key() -> None:
-    values = {**Config.parse({}).values, "fetch.remote.range.bytes": "7"}
-    with pytest.raises(TypeError, match=r"fetch\.remote\.range\.bytes is no int"):
-        Settings.of(values)
-
-
 @pytest.mark.usefixtures("shipped_limits")
 def test_what_a_fetcher_receives() -> None:
     config = Config.parse(
