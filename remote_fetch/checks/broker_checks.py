@@ -9,8 +9,8 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Generator, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 from confluent_kafka import KafkaException
 
@@ -40,6 +40,9 @@ class Found(NamedTuple):
     settings: Mapping[str, str] | None = None
 
 
+_Checks: TypeAlias = Generator[Check, None, Found]
+
+
 def brokers_check(cluster: Cluster) -> tuple[Check, bool]:
     """Whether brokers answer, how many there are, and the id of their cluster."""
 
@@ -61,47 +64,39 @@ def layout_of_brokers(cluster: Cluster) -> tuple[str | None, str | None]:
     return (manager, layout_of(manager)) if manager else (None, None)
 
 
-def topic_checks(cluster: Cluster, topic: str, properties: Mapping[str, Any]) -> Iterator[Check | Found]:
-    """The checks of a topic, and at the end their result. `properties` are librdkafka's: they name the principal."""
+def topic_checks(cluster: Cluster, topic: str, properties: Mapping[str, Any]) -> _Checks:
+    """The checks of a topic. Returns their result. `properties` are librdkafka's: they name the principal."""
     name = topic.partition(":")[0]
     try:
         described = described_topic(cluster, name)
     except UnknownTopic as error:
         yield Check("topic", State.FAILED, error.message, error.hint)
-        yield Found(is_readable=False)
-        return
+        return Found(is_readable=False)
     except KafkaException as error:
         hint = grant(properties, name, "Describe", "Read") if is_refusal(error) else None
         yield Check("topic", State.FAILED, broker_says(error), hint)
-        yield Found(is_readable=False)
-        return
-    problem = _unreadable(described.may_read, described.topic_id is None)
-    if problem is not None:
-        yield Check("topic", State.FAILED, problem[0], problem[1] or grant(properties, name, "Read"))
-        yield Found(is_readable=False)
-        return
+        return Found(is_readable=False)
+    if described.topic_id is None:
+        yield Check("topic", State.FAILED, *_OLD)
+        return Found(is_readable=False)
+    if not described.may_read:
+        hint = grant(properties, name, "Read")
+        yield Check("topic", State.FAILED, "this principal may not read the topic (READ)", hint)
+        return Found(is_readable=False)
     yield Check("topic", State.OK, f"{name}, which this principal may read; partitions: {len(described.partitions)}")
-    yield from _settings_checks(cluster, name, properties)
+    return (yield from _settings_checks(cluster, name, properties))
 
 
-def _unreadable(may_read: bool, is_without_id: bool) -> tuple[str, str | None] | None:
-    if is_without_id:
-        return _OLD
-    return None if may_read else ("this principal may not read the topic (READ)", None)
-
-
-def _settings_checks(cluster: Cluster, name: str, properties: Mapping[str, Any]) -> Iterator[Check | Found]:
+def _settings_checks(cluster: Cluster, name: str, properties: Mapping[str, Any]) -> _Checks:
     try:
         settings = cluster.topic_settings(name)
     except KafkaException as error:
         hint = grant(properties, name, "DescribeConfigs") if is_refusal(error) else None
         yield Check("settings", State.SKIPPED, f"not seen: {broker_says(error)}", hint)
-        yield Found(is_readable=True)
-        return
+        return Found(is_readable=True)
     if _IS_TIERED not in settings:
         yield Check("settings", State.FAILED, *_OLD)
-        yield Found(is_readable=False)
-        return
+        return Found(is_readable=False)
     if settings[_IS_TIERED] != "true":
         hint = (
             f"kafka-configs.sh --bootstrap-server {_servers(properties)} --alter --entity-type topics "
@@ -109,15 +104,14 @@ def _settings_checks(cluster: Cluster, name: str, properties: Mapping[str, Any])
             "remote.log.storage.system.enable=true)"
         )
         yield Check("settings", State.FAILED, f"the topic is not tiered: {_IS_TIERED}={settings[_IS_TIERED]}", hint)
-        yield Found(is_readable=False)
-        return
+        return Found(is_readable=False)
     if _SINCE_3_9 not in settings:
         text = "Kafka before 3.9.1 may show records of aborted transactions under read_committed (KAFKA-17801)"
         hint = "Upgrade to 3.9.1 or later. A read from the store leaves these records out"
         yield Check("settings", State.ADVICE, text, hint)
     else:
         yield Check("settings", State.OK, f"{_IS_TIERED}=true")
-    yield Found(is_readable=True, settings=settings)
+    return Found(is_readable=True, settings=settings)
 
 
 def grant(properties: Mapping[str, Any], topic: str, *operations: str) -> str:

@@ -107,11 +107,7 @@ class Doctor:
     # ------------------------------------------------------------------------------------------------------- brokers
 
     def _examine_topic(self, cluster: Cluster, topic: str) -> Iterator[Check]:
-        for each in topic_checks(cluster, topic, self._config().librdkafka):
-            if isinstance(each, Found):
-                self._found = each
-            else:
-                yield each
+        self._found = yield from topic_checks(cluster, topic, self._config().librdkafka)
 
     def _compare_layout(self, cluster: Cluster) -> Iterator[Check]:
         """Take the layout from the brokers' storage plug-in, if they show it and it is known."""
