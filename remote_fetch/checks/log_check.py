@@ -222,14 +222,13 @@ class LogCheck:
         if header.is_control or not header.record_count:
             return  # `control_type` reads the marker
         start = Start(-1, 0, header.leader_epoch, 2**63 - 1)
+        at, status = 0, RunStatus.FULL
         try:
-            run = self._reader.read(batch.data, 0, start, len(batch.data))
+            while status is RunStatus.FULL and at < len(batch.data):
+                run = self._reader.read(batch.data, at, start, len(batch.data))
+                at, status = run.position, run.status
         except FallsBackError as error:
             raise error.at(position=batch.position, offset=header.base_offset) from error.__cause__
-        at, status = run.position, run.status
-        while status is RunStatus.FULL and at < len(batch.data):
-            run = self._reader.read(batch.data, at, start, len(batch.data))
-            at, status = run.position, run.status
         if at != len(batch.data):
             text = FAULTS.get(status, f"it cannot be decoded ({status.name})")
             raise CorruptSegment(
@@ -246,8 +245,7 @@ class LogCheck:
         """An entry says that no record up to its offset is later than its timestamp."""
         while self._time is not None and self._time.offset < header.last_offset:
             self._time = next(self._times, None)
-        is_told = self._time is not None and header.magic >= 2
-        if is_told and self._time is not None and header.max_timestamp_ms > self._time.timestamp_ms:
+        if self._time is not None and header.magic >= 2 and header.max_timestamp_ms > self._time.timestamp_ms:
             self._time_fault = self._time_fault or (
                 f"a record at {header.max_timestamp_ms} ms, up to offset {header.last_offset}, is later than its entry "
                 f"({self._time.timestamp_ms} ms, offset {self._time.offset})"
@@ -255,9 +253,9 @@ class LogCheck:
 
     def _take_transaction(self, batch: FramedBatch) -> None:
         header, opened = batch.header, self.transactions.first_offsets
-        if header.is_transactional and not header.is_control:
-            opened.setdefault(header.producer_id, header.base_offset)
         if not header.is_control:
+            if header.is_transactional:
+                opened.setdefault(header.producer_id, header.base_offset)
             return
         control = control_type(batch, self._codecs)
         if control is ControlType.ABORT:
