@@ -83,14 +83,8 @@ def _alone(mine: pa.RecordBatch | None, theirs: pa.RecordBatch | None) -> Differ
 
 def _rows_alike(mine: pa.RecordBatch, theirs: pa.RecordBatch) -> int:
     """How many rows at the beginning are alike, of batches of one length that are not."""
-    low, high = 0, mine.num_rows - 1
-    while low < high:
-        middle = (low + high) // 2
-        if mine.slice(low, middle - low + 1).equals(theirs.slice(low, middle - low + 1)):
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    counts = range(1, mine.num_rows + 1)
+    return bisect_left(counts, True, key=lambda count: not mine.slice(0, count).equals(theirs.slice(0, count)))
 
 
 def _between(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Difference:
