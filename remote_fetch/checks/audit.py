@@ -203,9 +203,10 @@ class Audit:
             return
         is_deleted = finding is not None and finding.kind is FindingKind.DELETED_TOPIC
         self._book.expect(number, expected, is_finished=life.state is _FINISHED and not is_deleted)
-        if finding is not None:
-            yield finding
-        if is_deleted and finding is not None:
+        if finding is None:
+            return
+        yield finding
+        if is_deleted:
             is_sure = life.state is RemoteLogSegmentState.DELETE_SEGMENT_STARTED
             why = None if is_sure else "no broker has begun to delete its segment: another cluster may have the topic"
             for info in self._book.objects_named(each.name for each in expected):
@@ -313,7 +314,7 @@ class Audit:
         """The finding of an object that no segment has. `why_not`: the reason for which a broker may still read it."""
         if folder_above(found.object_name or "", owner) not in self._folders:
             why_not = "it is not where the segments are: a backup's, or another cluster's"
-        if not self._book.is_all_known():
+        if not self._book.is_all_known:
             why_not = "the metadata topic has records in a form that this release does not know"
         return self._deletable(replace(found, kind=FindingKind.ORPHANED), text, why_not)
 
@@ -328,13 +329,7 @@ class Audit:
 
     def _is_there(self, info: ObjectInfo) -> bool:
         """Whether an object is still there. It may have been deleted after it was listed."""
-        if self._asked >= _ASKED_AGAIN:
-            return True
-        self._asked += 1
-        with suppress(SegmentNotFound):
-            self._inventory.object_size(info.name)
-            return True
-        return False
+        return self._asked >= _ASKED_AGAIN or self._asked_again(info.name) is not None
 
     def _judged_deeply(self) -> Iterator[Finding]:
         total_bytes = sum(each.segment_bytes for each in self.totals)

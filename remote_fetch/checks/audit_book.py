@@ -70,7 +70,10 @@ WHEN substr(o.segment, 1, 16) IN (SELECT id FROM topic_id) THEN 'none' ELSE 'unk
 
 
 class AuditBook:
-    """The book of one audit. For one thread. Use it as a context manager, which raises ConfigError for a full disk."""
+    """The book of one audit. For one thread. Use it as a context manager, which raises ConfigError for a full disk.
+
+    `is_all_known`: this release knows the form of each record. If not, a record may be about any segment.
+    """
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None)
@@ -84,7 +87,7 @@ class AuditBook:
         self._gone: list[tuple[bytes, bool]] = []
         self._segment_count = 0
         self._is_second = False
-        self._is_all_known = True
+        self.is_all_known = True
 
     def close(self) -> None:
         """Remove the database. May be called twice."""
@@ -159,18 +162,18 @@ class AuditBook:
         try:
             record = parse_metadata_record(value)
         except RemoteFetchError as error:
-            self._is_all_known = False
+            self.is_all_known = False
             if not self._is_second:
                 self._db.execute("INSERT INTO damaged VALUES (?, ?, ?)", (source, offset, str(error)))
             return None
         if record.version != _KNOWN_VERSION or isinstance(record, SegmentSnapshotRecord):
-            self._is_all_known = False
+            self.is_all_known = False
         return record
 
     def forget_records(self) -> None:
         """Forget the records, because the metadata topic is read from its beginning again."""
         self._records.clear()
-        self._is_all_known = True
+        self.is_all_known = True
         for table in ("record", "last_of_key", "damaged", "gone_partition"):
             self._db.execute(f"DELETE FROM {table}")
 
@@ -335,10 +338,6 @@ class AuditBook:
         for raw, topic, partitions, segments, size, objects, object_bytes, oldest, newest in rows:
             oldest_ms, newest_ms = (-1 if ms is None else ms for ms in (oldest, newest))
             yield TopicTotals(topic, Uuid(raw), partitions, segments, size, objects, object_bytes, oldest_ms, newest_ms)
-
-    def is_all_known(self) -> bool:
-        """Whether this release knows the form of each record. If not, a record may be about any segment."""
-        return self._is_all_known
 
     def is_empty(self) -> bool:
         """Whether neither an object nor a record was noted."""
