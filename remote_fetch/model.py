@@ -15,7 +15,7 @@ import binascii
 import re
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 __all__ = [
     "MAX_OFFSET",
@@ -121,6 +121,11 @@ class TopicIdPartition:
         """TOPIC-PARTITION, the name of the partition for people. Another topic id may have the same one."""
         return f"{self.topic}-{self.partition}"
 
+    @property
+    def place(self) -> dict[str, Any]:
+        """The fields of an error about this partition."""
+        return {"topic": self.topic, "partition": self.partition}
+
     def __str__(self) -> str:
         return f"{self.topic_id}:{self.topic_partition}"
 
@@ -186,6 +191,11 @@ class RemoteLogSegmentMetadata:
     def object_stem(self) -> str:
         """START_OFFSET-ID, with 20 digits: the segment's name for people, and a part of its objects' names."""
         return f"{self.start_offset:020d}-{self.segment_id.id}"
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """The fields of an error about this segment."""
+        return {**self.topic_id_partition.place, "object_name": self.object_stem}
 
     @property
     def size_known(self) -> bool:

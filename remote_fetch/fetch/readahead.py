@@ -324,7 +324,7 @@ class RangeReader:
         try:
             return self._policy.call(with_credentials, on_retry=retried, given_up=given_up)
         except RemoteFetchError as error:
-            error.at(topic=partition.topic, partition=partition.partition)
+            error.at(**partition.place)
             raise
 
     def close(self) -> int:

@@ -138,8 +138,7 @@ def _of_partition(body: Buffer, partition: TopicIdPartition) -> dict[str, Any]:
         raise CorruptSegment(
             f"the service answered about another partition: {_shown(told[0])}-{told[2]} with the topic id "
             f"{_shown(told[1])}",
-            topic=partition.topic,
-            partition=partition.partition,
+            **partition.place,
         )
     return answer
 

@@ -244,9 +244,8 @@ class BrokerLocator:
             raise Unlocatable(
                 f"the leader names a segment of offsets {start} to {end} for offset {offset}",
                 first=offset,
-                topic=partition.topic,
-                partition=partition.partition,
                 offset=offset,
+                **partition.place,
             )
         return _segment_of(partition, location, start, end)
 

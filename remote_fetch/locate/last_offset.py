@@ -17,7 +17,7 @@ from remote_fetch.formats.batches import BatchFramer, BatchHeader
 from remote_fetch.formats.indexes import MAX_RELATIVE_OFFSET, OffsetIndex
 from remote_fetch.model import MAX_OFFSET, IndexType, RemoteLogSegmentMetadata
 
-__all__ = ["SegmentBytes", "last_offset_of", "placed"]
+__all__ = ["SegmentBytes", "last_offset_of"]
 
 _LAST_OFFSET = 2**63 - 1
 
@@ -66,13 +66,7 @@ def last_offset_of(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, star
         # A second read, which also mends bytes that were damaged on their way.
         return _scan_to_end(segment, reader, 0, starts)
     except FallsBackError as error:
-        raise placed(error, segment) from error.__cause__
-
-
-def placed(error: FallsBackError, segment: RemoteLogSegmentMetadata) -> FallsBackError:
-    """The error, with the place of the segment."""
-    partition = segment.topic_id_partition
-    return error.at(topic=partition.topic, partition=partition.partition, object_name=segment.object_stem)
+        raise error.at(**segment.place) from error.__cause__
 
 
 def _scan_to_end(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, position: int, starts: Sequence[int]) -> int:

@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
-from remote_fetch.errors import FallsBackError, UnknownTopic, Unlocatable
-from remote_fetch.locate.last_offset import SegmentBytes, last_offset_of, placed
+from remote_fetch.errors import UnknownTopic, Unlocatable
+from remote_fetch.locate.last_offset import SegmentBytes, last_offset_of
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.topics import (
     SHOWN_TOPICS,
@@ -259,7 +259,7 @@ def _timeline_of(partition: TopicIdPartition, segments: Iterable[RemoteLogSegmen
     return Timeline(partition, tuple(ordered), tuple(range(len(ordered))))
 
 
-def _empty_at_the_end(segment: RemoteLogSegmentMetadata) -> FallsBackError:
+def _empty_at_the_end(segment: RemoteLogSegmentMetadata) -> Unlocatable:
     """The error for an empty object behind all others. Nothing tells which offsets it had."""
     text = f"the last object is empty, and does not tell which offsets from {segment.start_offset} on are missing"
-    return placed(Unlocatable(text, first=segment.start_offset, hint=GAP_HINT), segment)
+    return Unlocatable(text, first=segment.start_offset, hint=GAP_HINT, **segment.place)

@@ -152,7 +152,7 @@ class LocationChannel:
 
 def _unanswered(partition: TopicIdPartition, why: str) -> Unlocatable:
     text = f"the brokers do not answer where offsets lie in the tier: {why}"
-    return Unlocatable(text, topic=partition.topic, partition=partition.partition)
+    return Unlocatable(text, **partition.place)
 
 
 class _NetConnection(Connection):

@@ -150,7 +150,6 @@ def _unusable(partition: TopicIdPartition, offset: int, what: str) -> Unlocatabl
     return Unlocatable(
         f"the answer to where an offset lies in the tier cannot be used: {what}",
         first=offset,
-        topic=partition.topic,
-        partition=partition.partition,
         offset=offset,
+        **partition.place,
     )

@@ -87,9 +87,9 @@ class ServiceLocator(ExactEnds):
             return self._refused(partition, error)
         except SegmentNotFound as error:
             self._answers()
-            raise self._about(partition, Unlocatable(error.message)) from None
+            raise Unlocatable(error.message, **partition.place) from None
         except CorruptSegment as error:
-            raise self._about(partition, error) from None
+            raise error.at(**partition.place) from None
         except (FallsBackError, RetriableError) as error:
             self._cannot(str(error))
             self._rests_until_s = self._clock() + _REST_S
@@ -138,11 +138,7 @@ class ServiceLocator(ExactEnds):
         if not self._cluster.describe(partition.topic).may_read:
             refusal = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, f"READ on topic {partition.topic}")
             raise KafkaException(refusal) from None
-        raise self._about(partition, Unlocatable(f"{error.message}, but they allow it to this client")) from None
-
-    def _about(self, partition: TopicIdPartition, error: CorruptSegment | Unlocatable) -> CorruptSegment | Unlocatable:
-        error.at(topic=partition.topic, partition=partition.partition)
-        return error
+        raise Unlocatable(f"{error.message}, but they allow it to this client", **partition.place) from None
 
     def _cannot(self, why: str) -> None:
         if not self._is_failing:

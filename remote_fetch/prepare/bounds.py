@@ -110,10 +110,9 @@ def resolve(opened: OpenPartition, start: Bound, end: Bound, look_up: LookUp) ->
             raise OffsetOutOfRange(
                 f"start={start} lies outside the {where}, "
                 f"which has offsets {opened.first_offset} to {opened.last_start} (exclusive)",
-                topic=opened.partition.topic,
-                partition=opened.partition.partition,
                 offset=first,
                 hint="A start that fits one partition may not fit another: give each its own, by a mapping or -p",
+                **opened.partition.place,
             )
     return first, max(first, stop)
 

@@ -126,8 +126,7 @@ class _Completion:
                     "the tier does not tell any more which transactions were aborted",
                     first=steps[0].first_offset,
                     last=steps[-1].last_offset,
-                    topic=self._partition.topic,
-                    partition=self._partition.partition,
+                    **self._partition.place,
                 )
         return PartitionPlan(opened, steps, load_aborted(self._storage, opened, steps, snapshots))
 

@@ -47,10 +47,7 @@ def settle_cut(storage: Storage, piece: SegmentSlice, *, end_is_inferred: bool =
         settled = SegmentSlice(segment, first, last)
         return settled if index is None else narrow_by(storage, settled, index)
     except RemoteFetchError as error:
-        partition = segment.topic_id_partition
-        raise error.at(
-            topic=partition.topic, partition=partition.partition, object_name=segment.object_stem
-        ) from error.__cause__
+        raise error.at(**segment.place) from error.__cause__
 
 
 def _last_before(

@@ -121,7 +121,6 @@ def _confirm(holds: StillHolds, partition: TopicIdPartition, lineage: Lineage) -
     if epoch is not None and not holds(partition, epoch, lineage.end_offset):
         raise EpochMismatch(
             f"the log is no longer the one whose leader epoch {epoch} ended at {lineage.end_offset} in the tier",
-            topic=partition.topic,
-            partition=partition.partition,
             offset=lineage.end_offset - 1,
+            **partition.place,
         )

@@ -43,9 +43,8 @@ def refuse_broker_ranges(timeline: Timeline, steps: Sequence[PlanStep]) -> None:
             + (f"; {unusable}" if unusable and is_hole else ""),
             first=first,
             last=last,
-            topic=partition.topic,
-            partition=partition.partition,
             hint=_hint(missing),
+            **partition.place,
         )
 
 
@@ -88,10 +87,9 @@ def no_other_copy(
         f"no object holds offsets {step.first_offset} to {step.last_offset}: {error.message}",
         first=step.first_offset,
         last=step.last_offset,
-        topic=partition.topic,
-        partition=partition.partition,
         object_name=error.object_name,
         hint=GAP_HINT if may_be_gap else "They were deleted or never uploaded here; a broker may still have them",
+        **partition.place,
     )
 
 

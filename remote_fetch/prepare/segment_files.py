@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from remote_fetch.errors import CorruptSegment, RemoteFetchError, Unlocatable, UnsupportedFormat
 from remote_fetch.fetch.readahead import RangeRequest
@@ -27,14 +27,11 @@ T = TypeVar("T")
 
 def damaged_file(segment: RemoteLogSegmentMetadata, index_type: IndexType, text: str) -> CorruptSegment:
     """The error about one file of a segment whose content cannot be right."""
-    partition = segment.topic_id_partition
-    return CorruptSegment(
-        text, topic=partition.topic, partition=partition.partition, object_name=_file_of(segment, index_type)
-    )
+    return CorruptSegment(text, **_place_of(segment, index_type))
 
 
-def _file_of(segment: RemoteLogSegmentMetadata, index_type: IndexType) -> str:
-    return f"{segment.object_stem} ({index_type} index)"
+def _place_of(segment: RemoteLogSegmentMetadata, index_type: IndexType) -> dict[str, Any]:
+    return {**segment.place, "object_name": f"{segment.object_stem} ({index_type} index)"}
 
 
 def read_parsed(
@@ -52,19 +49,17 @@ def parsed(
     data: memoryview | None,
 ) -> T | None:
     """As `read_parsed`, for a file that was already fetched."""
-    partition = segment.topic_id_partition
     try:
         if data is None:
             return None
         try:
             return parse(data)
         except (CorruptSegment, UnsupportedFormat) as error:
-            storage.observe(RangeReread(partition, 0, error.kind))
+            storage.observe(RangeReread(segment.topic_id_partition, 0, error.kind))
         again = storage.reader.read_index(segment, index_type)
         return None if again is None else parse(again)
     except RemoteFetchError as error:
-        name = _file_of(segment, index_type)
-        raise error.at(topic=partition.topic, partition=partition.partition, object_name=name) from error.__cause__
+        raise error.at(**_place_of(segment, index_type)) from error.__cause__
 
 
 class ProducerSnapshots:
@@ -127,16 +122,14 @@ def _producers_after(segment: RemoteLogSegmentMetadata, data: Buffer) -> tuple[P
 
 def _without_snapshot(storage: Storage, segment: RemoteLogSegmentMetadata) -> RemoteFetchError:
     """The error for a lost snapshot. It differs if the segment is lost too."""
-    place = segment.topic_id_partition
-    where = {"topic": place.topic, "partition": place.partition, "object_name": segment.object_stem}
     try:
         storage.reader.read(RangeRequest(segment, 0, 1))
     except RemoteFetchError as error:
-        return error.at(**where)
+        return error.at(**segment.place)
     return Unlocatable(
         "the segment has no producer snapshot, so the tier does not tell which transactions are decided",
         first=segment.start_offset,
         last=segment.end_offset,
         hint="Was it copied without its .snapshot file? A broker can answer instead: set bootstrap.servers (-b)",
-        **where,
+        **segment.place,
     )

@@ -232,9 +232,8 @@ class TimeLookup:
             f"no object holds offsets {first} to {stop - 1}, where the time may be",
             first=first,
             last=stop - 1,
-            topic=partition.topic,
-            partition=partition.partition,
             hint=GAP_HINT,
+            **partition.place,
         )
 
     def _first_in_slice(self, piece: SegmentSlice, timestamp_ms: int) -> tuple[int | None, bool]:
@@ -262,10 +261,7 @@ class TimeLookup:
             searches = [(one, partial(self._search, one, timestamp_ms, end)) for one, end in tries]
             return first_sound(self._storage, searches)
         except RemoteFetchError as error:
-            partition = segment.topic_id_partition
-            raise error.at(
-                topic=partition.topic, partition=partition.partition, object_name=segment.object_stem
-            ) from error.__cause__
+            raise error.at(**segment.place) from error.__cause__
 
     def _search(self, piece: SegmentSlice, timestamp_ms: int, likely_end: int) -> tuple[int | None, bool]:
         last_offset = -1

@@ -67,7 +67,7 @@ class Recovery:
             rest = replace(piece, first_offset=error.last + 1) if error.last < piece.last_offset else None
             self._replace(work, error.pieces, rest, error)
             return
-        error.at(topic=partition.topic, partition=partition.partition, object_name=piece.segment.object_stem)
+        error.at(**piece.segment.place)
         may_pass = isinstance(error, (CorruptSegment, UnsupportedFormat, EpochMismatch))
         if may_pass and piece.start_entry_offset >= 0 and work.position == piece.start_position:
             self._scan_instead(work)  # no valid batch at the indexed position: the index may be wrong

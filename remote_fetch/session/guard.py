@@ -178,10 +178,9 @@ class LogGuard:
         if not self._skips:
             raise OffsetOutOfRange(
                 gone,
-                topic=partition.topic,
-                partition=partition.partition,
                 offset=next_offset,
                 hint="They were deleted while they were being read; auto.offset.reset=earliest goes on after them",
+                **partition.place,
             )
         if log_start > self._told_gone.get(partition, 0):  # each later range of the plan that lies before it comes here
             self._told_gone[partition] = log_start
@@ -197,11 +196,9 @@ class LogGuard:
         self.confirm(partition)
         gone = f"offsets {first_offset} to {last_offset} are gone: the log ends at {log_end} now"
         if not self._may_be_cut:
-            raise LogTruncated(
-                gone, topic=partition.topic, partition=partition.partition, offset=log_end, hint=_READ_AGAIN
-            )
+            raise LogTruncated(gone, offset=log_end, hint=_READ_AGAIN, **partition.place)
         if not self._skips:
-            raise OffsetOutOfRange(gone, topic=partition.topic, partition=partition.partition, offset=first_offset)
+            raise OffsetOutOfRange(gone, offset=first_offset, **partition.place)
         self._observer(Notice(f"{partition.topic_partition}: {gone}; going on without", is_warning=True))
 
     def _log_start_of(self, partition: TopicIdPartition, isolation: IsolationLevel, known: _Heard | None) -> _Heard:

@@ -138,10 +138,9 @@ class KnownLog:
         since = "" if parting is None else f" from offset {parting} on"
         return LogTruncated(
             f"the log has other records{since} than this read: an unclean leader election has cut it off ({why})",
-            topic=self._partition.topic,
-            partition=self._partition.partition,
             offset=parting,
             hint=_HINT,
+            **self._partition.place,
         )
 
 
