@@ -64,7 +64,9 @@ def test_files_that_are_no_private_key(tmp_path: Path) -> None:
         KeyRing({"k1": "a\0b"})
 
 
-@pytest.mark.parametrize("wrapped", [b"", b"short", bytes(256), wrap_key(KEY, b"\x05" * 31)])
+@pytest.mark.parametrize(
+    "wrapped", [b"", b"short", bytes(256), wrap_key(KEY, b"\x05" * 31)], ids=["empty", "short", "zeros", "31 bytes"]
+)
 def test_data_keys_that_do_not_open(tmp_path: Path, wrapped: bytes) -> None:
     ring = KeyRing({"k1": saved(tmp_path, KEY.private_bytes(PEM, PKCS8, PLAIN))})
     with pytest.raises(StorageDenied, match="'k1' does not open"):
