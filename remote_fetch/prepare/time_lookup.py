@@ -60,8 +60,8 @@ class TimeLookup:
     """
 
     def __init__(self, session: Session, *, passes_markers: bool = False) -> None:
+        self._session, self._fallback = session, session.fallback
         self._storage, self._locator, self._brokers = session.storage, session.locator, session.brokers
-        self._fallback, self._is_stepwise = session.fallback, session.stepwise is not None
         self._passes_markers = passes_markers
         self._reading = Lock()
 
@@ -92,15 +92,14 @@ class TimeLookup:
         first, stop = offsets or (opened.first_offset, opened.last_start)
         stop = min(stop, opened.last_start)
         is_doubtful = self._brokers is not None and _may_be_missed(opened, timestamp_ms)
-        if is_doubtful:
-            opened = replace(opened, local_start=None)
-        steps = plan_offsets(opened.partition, opened, first, stop)
+        in_tier = replace(opened, local_start=None) if is_doubtful else opened
+        steps = plan_offsets(opened.partition, in_tier, first, stop)
         if self._brokers is None:
             refuse_broker_ranges(opened.timeline, steps)
         pieces = list(leading_slices(steps))
         searched = first
         try:
-            found = self._first_in_tier(opened, pieces, timestamp_ms)
+            found = self._first_in_tier(in_tier, pieces, timestamp_ms)
             if found is not None or len(pieces) == len(steps) or self._brokers is None:
                 return found, stop if found is None else found
             searched = steps[len(pieces)].first_offset
@@ -110,21 +109,37 @@ class TimeLookup:
         # The broker knows the whole log. Its answer lies after the searched slices, which have no such record.
         found = self._brokers.guard.offset_for_time(opened.partition, timestamp_ms, opened.isolation)
         least = stop if found is None else found
-        if is_doubtful and not self._is_sure(opened, found, timestamp_ms):
+        if (is_doubtful or _is_local(opened)) and not self._is_sure(opened, found, timestamp_ms):
             least = min(least, searched)
         return None if self._passes_markers and not self._is_record(opened, found, stop) else found, least
 
     def _is_sure(self, opened: OpenPartition, found: int | None, timestamp_ms: int) -> bool:
-        """Whether a broker's answer misses no record, because the whole log is on its disk.
+        """Whether a broker's answer misses no record.
 
-        Such a broker gives a wrong "none" only if a record on its disk is late enough: one before the log start.
+        - An offset in the part of the log that the broker lacks is of the first segment that it looked into.
+        - So is any offset if the whole log is on its disk. A wrong "none" needs a record there that is late enough: one
+          before the log start.
         """
-        if opened.timeline.segments or opened.unread is not None:
+        local_start = self._local_start(opened)
+        if local_start is None or self._brokers is None:
             return False
-        if found is not None or self._brokers is None:
-            return True
-        latest_ms = None if self._is_stepwise else self._brokers.cluster.latest_local_time_ms(opened.partition)
+        is_local = local_start <= (opened.log.log_start_offset or 0)
+        if found is not None or not is_local:
+            return found is not None and (is_local or found < local_start)
+        latest_ms = self._brokers.cluster.latest_local_time_ms(opened.partition)
         return latest_ms is not None and latest_ms < timestamp_ms
+
+    def _local_start(self, opened: OpenPartition) -> int | None:
+        """The first offset on the broker's disk. None if it is not known.
+
+        If the tier was looked up and is empty, it is the log start.
+        """
+        if opened.local_start is not None or opened.timeline.segments or opened.unread is not None:
+            return opened.local_start
+        if self._session.stepwise is None and self._session.unlocated is None:
+            return opened.log.log_start_offset or 0
+        asked = self._session.local_logs([opened.partition], "a filter on time may read all records before it")
+        return asked[opened.partition].start_offset if opened.partition in asked else None
 
     def _is_record(self, opened: OpenPartition, offset: int | None, stop: int) -> bool:
         """Whether the broker gives a record at `offset`, before `stop`."""
@@ -342,6 +357,12 @@ def _may_be_missed(opened: OpenPartition, timestamp_ms: int) -> bool:
     held = opened.tiered(start)
     begins_inside = held is None or (held.start_offset < start and not 0 <= held.max_timestamp_ms < timestamp_ms)
     return start > 0 and begins_inside
+
+
+def _is_local(opened: OpenPartition) -> bool:
+    """Whether the broker has the whole log on its disk. Its first segment may begin before the tier's does."""
+    start = opened.log.log_start_offset or 0
+    return start > 0 and opened.local_start is not None and opened.local_start <= start
 
 
 def _epoch(segment: RemoteLogSegmentMetadata, offset: int) -> int:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError, CorruptSegment, OffsetOutOfRange, Unlocatable
+from remote_fetch.locate.locator import SharedStepwiseLocator
 from remote_fetch.model import (
     IndexType,
     IsolationLevel,
@@ -32,6 +33,7 @@ from remote_fetch.prepare.time_lookup import TimeLookup
 from remote_fetch.prepare.view import untiered
 from remote_fetch.session.broker import BrokerReader
 from remote_fetch.session.brokers import Brokers
+from remote_fetch.session.local_logs import LocalLog, LocalLogs
 from remote_fetch.session.session import Session
 from remote_fetch.testing.faults import Fault, FaultKind, FetchCall, Schedule
 from remote_fetch.testing.log_builder import FIRST_TIMESTAMP_MS, LogBuilder
@@ -547,17 +549,27 @@ class TestTimesWithABroker:
             assert times.first_offset_at(opened, FIRST_TIMESTAMP_MS + 10**9) == found
         assert broker.reads == ([] if end == 17 else [(17, 17)])
 
-    @pytest.mark.parametrize("local_start", [None, 0, 4])
     @each_of(
-        ("log_start", "late", "answer", "found", "least"),
+        ("local_start", "log_start", "late", "answer", "found", "least"),
         [
-            (0, (), None, None, 15),
-            (2, (), None, None, 15),
-            (4, (1,), None, None, 15),
-            (2, (1,), None, None, 12),
-            (2, (1,), 14, 14, 12),
-            (2, (1, 9), None, 9, 9),
-            (13, (1,), None, None, 13),
+            *(
+                (local_start, *row)
+                for local_start in (None, 0, 4)
+                for row in [
+                    (0, (), None, None, 15),
+                    (2, (), None, None, 15),
+                    (2, (1,), None, None, 12),
+                    (2, (1, 9), None, 9, 9),
+                    (13, (1,), None, None, 13),
+                ]
+            ),
+            (None, 4, (1,), None, None, 15),
+            (5, 4, (1,), None, None, 15),
+            (4, 4, (1,), None, None, 4),  # the broker's own segment may begin before that of the tier
+            (4, 4, (1,), 14, 14, 14),
+            (None, 2, (1,), 14, 14, 12),
+            (4, 2, (1,), 14, 14, 12),
+            (0, 2, (1,), 14, 14, 14),  # an answer from the broker's disk, which has the whole log
         ],
     )
     def test_a_broker_s_answer_is_doubted_if_the_log_begins_behind_late_records_of_a_segment(
@@ -582,10 +594,11 @@ class TestTimesWithABroker:
             (partition,) = session.locator.partitions("topic")
             timeline = session.locator.timeline(partition)
             opened = Planner(session, UNCOMMITTED).open_timeline(timeline, LogBounds(log_start, 15))
-            broker = FakeCluster(answer=answer)
+            wanted_ms = FIRST_TIMESTAMP_MS + 10**6
+            broker = FakeCluster(answer=answer, latest_ms=wanted_ms if late else wanted_ms - 1)
             session.brokers = cast(Brokers, SimpleNamespace(cluster=broker, guard=broker))
             session.fallback.reader = cast(BrokerReader, broker)
-            planner, wanted_ms = Planner(session, UNCOMMITTED), FIRST_TIMESTAMP_MS + 10**6
+            planner = Planner(session, UNCOMMITTED)
             opened = replace(opened, local_start=local_start)
             assert planner.first_offset_at(opened, wanted_ms) == found
             assert planner.least_offset_at(opened, wanted_ms) == least
@@ -612,6 +625,28 @@ class TestTimesWithABroker:
             opened = untiered(partition, UNCOMMITTED, LogBounds(2, 15))
             if is_unread:
                 opened = replace(opened, unread=BrokerRange(partition, 2, 14, Reason.NOT_TIERED))
+            assert Planner(session, UNCOMMITTED).least_offset_at(opened, 100) == least
+
+    @each_of(
+        ("local_start", "answer", "least"),
+        [(2, 9, 9), (2, None, 15), (10, 9, 9), (10, 10, 2), (10, None, 2), (None, 9, 2)],
+    )
+    @pytest.mark.parametrize("is_stepwise", [False, True])
+    def test_a_tier_that_was_not_looked_up_is_doubted(
+        self, is_stepwise: bool, local_start: int | None, answer: int | None, least: int
+    ) -> None:
+        """The broker may have looked into a tiered segment in which the log begins, then gone on with its own disk."""
+        with Session(Config.parse(snapshot_config(())), Bucket(())) as session:
+            partition = TopicIdPartition(Uuid(bytes(16)), "topic", 0)
+            broker = FakeCluster(answer=answer, latest_ms=99)
+            known = {} if local_start is None else {partition: LocalLog(local_start, None)}
+            session.brokers = cast(Brokers, SimpleNamespace(cluster=broker, guard=broker))
+            session._local_logs = cast(LocalLogs, SimpleNamespace(ask=lambda *_, **__: known))
+            if is_stepwise:
+                session.stepwise = cast(SharedStepwiseLocator, object())
+            else:
+                session.locating.cannot_locate("there is no topic __remote_log_metadata")
+            opened = untiered(partition, UNCOMMITTED, LogBounds(2, 15))
             assert Planner(session, UNCOMMITTED).least_offset_at(opened, 100) == least
 
 

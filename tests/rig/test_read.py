@@ -216,6 +216,32 @@ def test_a_filter_on_time_where_the_log_start_lies_behind_late_records_of_a_segm
         assert rows == list(range(40, 60))
 
 
+def test_a_filter_on_time_if_the_tier_is_not_looked_up(rig: Rig, new_topic: Callable[[str], str]) -> None:
+    """Kafka finds nothing in the tiered segment in which the log begins, and looks at nothing else in the tier."""
+    topic, late_ms = new_topic("read"), 1_700_010_000_000
+    topics.create_topic(rig, topic)
+
+    def write(*timestamps_ms: int) -> None:
+        alone = {"batch.num.messages": 1, "enable.idempotence": True}
+        producer = Producer({"bootstrap.servers": rig.bootstrap, **alone, **topics.QUIET})
+        for timestamp_ms in timestamps_ms:
+            producer.produce(topic, bytes(700), partition=0, timestamp=timestamp_ms)
+        assert producer.flush(60) == 0
+
+    write(*(late_ms if number in (1, 25, 26) else 1_700_000_000_000 for number in range(60)))
+    topics.wait_tiered(rig, topic)
+    topics.set_config(rig, topic, segment_bytes=1 << 20, local_retention_ms=-2)
+    write(late_ms, late_ms)
+    topics.delete_records(rig, topic, 0, 3)
+    assert listed_offset(rig, (topic, 0), late_ms, "read_committed") == 60
+    late = pc.field("timestamp") >= pa.scalar(late_ms * 1000, pa.timestamp("us", "UTC"))
+    unlocated: list[dict[str, Any]] = [{"remote_locator": "broker"}, {"remote_locator_topic": "no-such-topic"}]
+    for more in (*unlocated, unlocated[-1] | {"fetch_remote_when": "always"}):
+        scan = remote_fetch.scan_topic(topic, config=config_of(rig, **more))
+        rows = [offset for batch in scan.batches(filter=late) for offset in batch.column("offset").to_pylist()]
+        assert rows == [25, 26, 60, 61]
+
+
 def test_a_filter_on_a_time_after_all_records_leaves_out_an_untiered_log(
     rig: Rig, new_topic: Callable[[str], str]
 ) -> None:
