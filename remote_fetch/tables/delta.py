@@ -105,6 +105,7 @@ class DeltaTarget:
         """As `Table.create`."""
         self._check_names([], schema)
         wanted = self._wanted(schema, partition_by)
+        self._check_new(wanted)
         try:
             self._lib.DeltaTable.create(
                 self.name,
@@ -129,14 +130,27 @@ class DeltaTarget:
             )
         self._check_rules({*schema.names, *partition_by})
         self._check_names(self._fields(), schema)
-        known = {one.name: one for one in self._fields()}
-        for column in self._wanted(schema, partition_by):
+        known = {one.name: one.type for one in self._fields()}
+        wanted = self._wanted(schema, partition_by)
+        for column in wanted:
             found = known.get(column.name)
-            if found is not None and not _takes(found.type, column.type):
+            if found is not None and not _takes(found, column.type):
                 raise ConfigError(
-                    f"the table {self.name} has the column {column.name!r} as {found.type}, and not as {column.type}",
+                    f"the table {self.name} has the column {column.name!r} as {found}, and not as {column.type}",
                     key="to",
                     hint=MISFIT_HINT,
+                )
+        self._check_new(one for one in wanted if known.get(one.name) != one.type)
+
+    def _check_new(self, columns: Iterable[pa.Field[Any]]) -> None:
+        """Raise ConfigError for new columns of nanoseconds. With them Spark, polars and deltalake refuse the table."""
+        for column in columns:
+            if "timestamp[ns" in str(column.type):
+                raise ConfigError(
+                    f"the column {column.name!r} has the type {column.type}: few readers know a Delta table with "
+                    "nanoseconds",
+                    key="to",
+                    hint='Cast it to pa.timestamp("us", "UTC") in the transform',
                 )
 
     def _check_rules(self, written: Collection[str]) -> None:
@@ -337,11 +351,18 @@ def _alike(known: Iterable[pa.Field[Any]], wanted: Iterable[pa.Field[Any]], abov
 
 
 def _takes(known: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a column of the table can hold the other type, if fields are added to its structs."""
+    """Whether a column of the table can hold the other type, if fields are added to its structs.
+
+    Nothing reads a table that has null in a field which is NOT NULL there. Rows have it in a field that they lack.
+    """
     if not (pa.types.is_struct(known) and pa.types.is_struct(wanted)):
         return known == wanted
-    inner = {field.name: field.type for field in known}
-    return all(field.name not in inner or _takes(inner[field.name], field.type) for field in wanted)
+    inner, given = ({field.name: field for field in kind} for kind in (known, wanted))
+    needed = {name for name, field in inner.items() if not field.nullable}
+    never_null = {name for name, field in given.items() if not field.nullable}
+    if not needed <= never_null <= inner.keys():
+        return False
+    return all(_takes(inner[name].type, given[name].type) for name in inner.keys() & given.keys())
 
 
 def _has_more(wanted: pa.DataType, known: pa.DataType) -> bool:

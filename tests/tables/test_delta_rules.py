@@ -129,6 +129,66 @@ def test_a_type_that_delta_does_not_have(tmp_path_factory: pytest.TempPathFactor
     assert not list(tmp_path.rglob("*.parquet"))
 
 
+def of_structs(fields: Any, *, mixed: bool = False) -> Any:
+    """A transform that gives a struct `s` of these fields: 7 in each; with `mixed` null in those that may be null."""
+
+    def transform(batch: pa.RecordBatch) -> pa.RecordBatch:
+        values = {one.name: None if mixed and one.nullable else 7 for one in fields}
+        structs: Any = pa.array([values] * batch.num_rows, pa.struct(fields))
+        return batch.select(["partition", "offset"]).append_column("s", structs)
+
+    return transform
+
+
+_A, _A_NEVER_NULL, _B_NEVER_NULL, _B = (
+    pa.field("a", pa.int64()), pa.field("a", pa.int64(), nullable=False),
+    pa.field("b", pa.int64(), nullable=False), pa.field("b", pa.int64()),
+)  # fmt: skip
+
+
+@each_of(
+    ("first", "second", "fits"),
+    [
+        ([_A_NEVER_NULL], [_A], False),
+        ([_A_NEVER_NULL, _B], [_B], False),
+        ([_A], [_A, _B_NEVER_NULL], False),
+        ([_A_NEVER_NULL], [_A_NEVER_NULL, _B], True),
+        ([_A, _B], [_A_NEVER_NULL], True),
+    ],
+)
+def test_null_in_a_field_that_takes_none(
+    tmp_path_factory: pytest.TempPathFactory, first: Any, second: Any, fits: bool
+) -> None:
+    """No row of the table could be read any more: Arrow casts no null to a field that is NOT NULL."""
+    tmp_path = tmp_path_factory.mktemp("lake")
+    topic, where = Topic(tmp_path / "tier").grow(1), {"format": "delta", "to": str(tmp_path / "table")}
+    export(topic, where, transform=of_structs(first))
+    topic.grow(1)
+    if fits:
+        export(topic, where, transform=of_structs(second, mixed=True))
+    else:
+        with pytest.raises(ConfigError, match=r"has the column 's' as struct<.*>, and not as struct<.*>"):
+            export(topic, where, transform=of_structs(second, mixed=True))
+    assert held(where, ["partition", "offset", "s"]).num_rows == (40 if fits else 20)
+
+
+@each_of("is_new", [True, False])
+def test_nanoseconds(tmp_path_factory: pytest.TempPathFactory, is_new: bool) -> None:
+    """deltalake makes a table of them that its own reader refuses, and Spark's."""
+    tmp_path = tmp_path_factory.mktemp("lake")
+    topic, where = Topic(tmp_path / "tier").grow(1), {"format": "delta", "to": str(tmp_path / "table")}
+    if not is_new:
+        export(topic, where)
+
+    def in_nanoseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.append_column("at", batch.column("timestamp").cast(pa.timestamp("ns", "UTC")))
+
+    with pytest.raises(ConfigError, match=r"the column 'at' has the type timestamp\[ns, tz=UTC\]: few readers"):
+        export(topic.grow(1), where, transform=in_nanoseconds)
+    assert (tmp_path / "table").exists() is not is_new
+    assert is_new or held(where).num_rows == 20
+
+
 def test_a_feature_that_deltalake_does_not_write(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
