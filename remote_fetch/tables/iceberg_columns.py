@@ -15,6 +15,8 @@ import pyarrow as pa
 
 __all__ = ["misfit"]
 
+_MAPPING = "schema.name-mapping.default"
+
 
 def misfit(table: Any, schema: pa.Schema) -> str | None:
     """Why files of this schema do not fit the table; None if they fit. Raises pyiceberg's errors."""
@@ -34,6 +36,10 @@ def misfit(table: Any, schema: pa.Schema) -> str | None:
         was, kind = _last_type(table, mapped.get(name)), wanted.find_type(name)
         if was is not None and (was != kind if was.is_primitive else type(was) is not type(kind)):
             return f"{name} was dropped there as {was}, and is {kind}: older files could not be read"
+    for field_id in columns.field_ids if mapped else ():
+        name = columns.find_column_name(field_id)
+        if name.partition(".")[0] in schema.names and mapped.get(name) != field_id:
+            return f"{name} is not in the property {_MAPPING} there, by which readers find the columns of files"
     lacking = [column.name for column in columns.fields if column.required and column.name not in schema.names]
     if lacking:
         return f"{lacking[0]} is required there"

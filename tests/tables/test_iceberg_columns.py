@@ -30,15 +30,20 @@ def giving(kind: pa.DataType, value: Any = None) -> Callable[[pa.RecordBatch], p
 
 
 @contextmanager
+def table_of(tmp_path: Path) -> Iterator[Any]:
+    """The table, as another engine opens it."""
+    with closing(load_catalog("lake", type="sql", uri=f"sqlite:///{tmp_path}/lake/catalog.db")) as catalog:
+        yield catalog.load_table("lake.topic")
+
+
+@contextmanager
 def changed(tmp_path: Path) -> Iterator[Any]:
     """An update of the table's schema, as another engine makes it."""
-    with (
-        closing(load_catalog("lake", type="sql", uri=f"sqlite:///{tmp_path}/lake/catalog.db")) as catalog,
-        catalog.load_table("lake.topic").update_schema(allow_incompatible_changes=True) as update,
-    ):
+    with table_of(tmp_path) as table, table.update_schema(allow_incompatible_changes=True) as update:
         yield update
 
 
+MAPPING = "schema.name-mapping.default"
 TEXT, BYTES = pa.string(), pa.binary()
 WORDS = pa.dictionary(pa.int32(), TEXT)
 
@@ -112,6 +117,31 @@ def test_a_renamed_column(tmp_path_factory: pytest.TempPathFactory, before: str,
         export(topic, where, transform=writes)
     export(topic, where, columns=["partition", "offset"])
     assert held(where, ["partition", "offset", column]).column(column).null_count == 20
+
+
+@each_of(("is_deep", "name"), [(False, "x"), (True, r"x\.b")])
+def test_a_column_that_the_name_mapping_lacks(
+    tmp_path_factory: pytest.TempPathFactory, is_deep: bool, name: str
+) -> None:
+    """Other engines may add a column and leave the mapping. Of such files some readers find no value, others no row."""
+    tmp_path = tmp_path_factory.mktemp("lake")
+    topic, where = Topic(tmp_path / "tier").grow(1), target("iceberg", tmp_path / "lake")
+    first, second = (pa.struct([(one, TEXT) for one in names]) for names in ("a", "ab"))
+    if is_deep:
+        export(topic, where, transform=giving(first, {"a": "c"}))
+    else:
+        export(topic, where, columns=["partition", "offset"])
+    with table_of(tmp_path) as table:
+        before = {MAPPING: table.properties[MAPPING]}
+        with table.update_schema() as update:
+            update.union_by_name(pa.schema([("x", second)]))
+        with table.transaction() as transaction:
+            transaction.set_properties(before)
+    topic.grow(1)
+    with pytest.raises(ConfigError, match=rf"do not fit .*: {name} is not in the property {MAPPING} there"):
+        export(topic, where, transform=giving(second, {"a": "c", "b": "d"}))
+    export(topic, where, columns=["partition", "offset"])
+    assert held(where, ["partition", "offset"]).num_rows == 40
 
 
 @each_of(
