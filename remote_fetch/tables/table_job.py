@@ -129,6 +129,7 @@ def _commit(table: Table, spec: JobSpec, addition: Addition) -> Progress | None:
             trouble = error
             time.sleep(_PAUSE_S * (1 + random.random()))
             _look_again(table, error)
+            table.check(spec.schema, spec.partition_by)  # other columns may have come in
         except RemoteFetchError as error:
             _look_again(table, error)  # the commit may have come in, with the answer lost
             if _moved(base, table.progress(topic), addition.reads):

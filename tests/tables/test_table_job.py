@@ -360,6 +360,23 @@ def test_columns_are_added_beside_a_commit_of_the_same_offsets(
     assert held(where, ["partition", "offset", "key"]).column("key").null_count == 40
 
 
+def test_another_job_adds_the_column_with_another_type(
+    where: dict[str, Any], topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The columns fit the version that the job was planned for, and not the one that it commits upon."""
+
+    def giving(kind: Any, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.append_column("x", batch.column("offset").cast(kind))
+
+    other = Topic(tmp_path / "other", name="other").grow(1)
+    export(topic, where, end=10, columns=COLUMNS)
+    before_the_commit(monkeypatch, lambda: export(other, where, columns=COLUMNS, transform=partial(giving, pa.string())))
+    with pytest.raises(ConfigError, match="'x' as string|x: string -> long"):
+        export(topic, where, columns=COLUMNS, transform=partial(giving, pa.int64()))
+    assert held(where, ["partition", "offset", "x"]).num_rows == 40
+    assert export(topic, where, columns=COLUMNS).rows == 40
+
+
 def test_a_local_delta_table_with_an_encoded_name(tmp_path: Path, topic: Topic) -> None:
     """deltalake writes its log to `a%20b`, and then reads that of `a b`."""
     for to in (str(tmp_path / "a%20b"), (tmp_path / "c").as_uri() + "%2fd"):
