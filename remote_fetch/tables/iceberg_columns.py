@@ -8,7 +8,7 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -36,10 +36,9 @@ def misfit(table: Any, schema: pa.Schema) -> str | None:
         was, kind = _last_type(table, mapped.get(name)), wanted.find_type(name)
         if was is not None and (was != kind if was.is_primitive else type(was) is not type(kind)):
             return f"{name} was dropped there as {was}, and is {kind}: older files could not be read"
-    for field_id in columns.field_ids if mapped else ():
-        name = columns.find_column_name(field_id)
-        if name.partition(".")[0] in schema.names and mapped.get(name) != field_id:
-            return f"{name} is not in the property {_MAPPING} there, by which readers find the columns of files"
+    unmapped = _unmapped(columns, mapped, schema) if mapped else None
+    if unmapped is not None:
+        return f"{unmapped} is not in the property {_MAPPING} there, by which readers find the columns of files"
     lacking = [column.name for column in columns.fields if column.required and column.name not in schema.names]
     if lacking:
         return f"{lacking[0]} is required there"
@@ -48,6 +47,12 @@ def misfit(table: Any, schema: pa.Schema) -> str | None:
         if column.name in known and _is_mistaken(known[column.name], column.type):
             return f"{column.name} is {columns.find_type(column.name)} there, and not {column.type}"
     return None
+
+
+def _unmapped(columns: Any, mapped: Mapping[str, int], schema: pa.Schema) -> str | None:
+    """A column of both schemas that the name mapping lacks, or has for another one. None: there is none."""
+    names = {columns.find_column_name(number): number for number in columns.field_ids}
+    return next((one for one in names if one.partition(".")[0] in schema.names and mapped.get(one) != names[one]), None)
 
 
 def _last_type(table: Any, field_id: int | None) -> Any:

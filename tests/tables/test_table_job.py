@@ -370,8 +370,9 @@ def test_another_job_adds_the_column_with_another_type(
 
     other = Topic(tmp_path / "other", name="other").grow(1)
     export(topic, where, end=10, columns=COLUMNS)
-    before_the_commit(monkeypatch, lambda: export(other, where, columns=COLUMNS, transform=partial(giving, pa.string())))
-    with pytest.raises(ConfigError, match="'x' as string|x: string -> long"):
+    texts = partial(giving, pa.string())
+    before_the_commit(monkeypatch, lambda: export(other, where, columns=COLUMNS, transform=texts))
+    with pytest.raises(ConfigError, match=r"'x' as string|x: string -> long"):
         export(topic, where, columns=COLUMNS, transform=partial(giving, pa.int64()))
     assert held(where, ["partition", "offset", "x"]).num_rows == 40
     assert export(topic, where, columns=COLUMNS).rows == 40
