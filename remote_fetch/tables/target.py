@@ -94,7 +94,13 @@ class Target(Staging):
                 f"another driver of the job has begun to commit to {self.path}",
                 hint="The same call again finishes that commit",
             )
-        super().begin_again()
+        super().clean_up()  # a claim in the target is another job's
+
+    def clean_up(self) -> None:
+        """As `Staging.clean_up`, when the manifest is there: the claim has done its work."""
+        if not self._is_local:
+            self._remove(posixpath.join(self.path, _CLAIM))
+        super().clean_up()
 
     def decide(self, committed: Committed) -> None:
         """Begin a commit, unless another driver of the job has begun one. `decided` tells which of them it is."""
@@ -121,8 +127,6 @@ class Target(Staging):
                 f"{self.staging} lacks a file of the commit that was begun",
                 hint=f"Run the same job again. If that fails too, remove {self.staging} and {self.path} first",
             ) from error
-        if not self._is_local:
-            self._remove(posixpath.join(self.path, _CLAIM))
         self.clean_up()
 
     def _claim(self, committed: Committed) -> None:

@@ -140,6 +140,18 @@ def test_a_driver_that_dies_anywhere_over_an_object_store(monkeypatch: pytest.Mo
     dies_anywhere(new_target, monkeypatch)
 
 
+def test_a_driver_that_dies_before_it_removes_its_claim(flat: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    committed = staged(flat)
+    with monkeypatch.context() as patched:
+        patched.setattr(Target, "_remove", dying(Target._remove, count(0, -1)))
+        with pytest.raises(Died):
+            commit(flat, committed)
+    assert flat.committed() == committed
+    assert "_claim.json" in seen(flat)
+    flat.clean_up()
+    assert seen(flat) == {"part-0.parquet": b"0a", "part-1.parquet": b"1c"}
+
+
 def test_an_attempt_that_ends_after_the_decision_changes_nothing(new_url: Callable[[], str]) -> None:
     target = Target(new_url(), "job")
     committed = staged(target)
