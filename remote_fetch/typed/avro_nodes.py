@@ -21,9 +21,10 @@ Rules of the file: pure. fastavro has checked the schema before, and has written
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from remote_fetch.errors import ConfigError
@@ -67,6 +68,24 @@ class Node:
     def plain(self) -> DataType:
         """The type that a decoder gives, which knows no logical types."""
         return self.arrow
+
+
+class _Nested(Node):
+    """A type that is made of others."""
+
+    @cached_property
+    def arrow(self) -> DataType:
+        """As `Node.arrow`."""
+        return self._made(attrgetter("arrow"))
+
+    @cached_property
+    def plain(self) -> DataType:
+        """As `Node.plain`."""
+        return self._made(attrgetter("plain"))
+
+    def _made(self, type_of: Callable[[Node], DataType]) -> DataType:
+        """The type. `type_of` gives those that it is made of."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -120,60 +139,39 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Record(Node):
+class Record(_Nested):
     """A record."""
 
     name: str
     aliases: frozenset[str]
     fields: tuple[Field, ...]
 
-    @cached_property
-    def arrow(self) -> DataType:
-        """A struct of the fields."""
-        return pa.struct([pa.field(field.name, field.node.arrow) for field in self.fields])
-
-    @cached_property
-    def plain(self) -> DataType:
-        """A struct of the fields, plain."""
-        return pa.struct([pa.field(field.name, field.node.plain) for field in self.fields])
+    def _made(self, type_of: Callable[[Node], DataType]) -> DataType:
+        return pa.struct([pa.field(field.name, type_of(field.node)) for field in self.fields])
 
 
 @dataclass(frozen=True)
-class Array(Node):
+class Array(_Nested):
     """An array."""
 
     items: Node
 
-    @cached_property
-    def arrow(self) -> DataType:
-        """A list."""
-        return pa.list_(self.items.arrow)
-
-    @cached_property
-    def plain(self) -> DataType:
-        """A list of plain items."""
-        return pa.list_(self.items.plain)
+    def _made(self, type_of: Callable[[Node], DataType]) -> DataType:
+        return pa.list_(type_of(self.items))
 
 
 @dataclass(frozen=True)
-class Map(Node):
+class Map(_Nested):
     """A map from strings."""
 
     values: Node
 
-    @cached_property
-    def arrow(self) -> DataType:
-        """A map."""
-        return pa.map_(pa.string(), self.values.arrow)
-
-    @cached_property
-    def plain(self) -> DataType:
-        """A map to plain values."""
-        return pa.map_(pa.string(), self.values.plain)
+    def _made(self, type_of: Callable[[Node], DataType]) -> DataType:
+        return pa.map_(pa.string(), type_of(self.values))
 
 
 @dataclass(frozen=True)
-class Union(Node):
+class Union(_Nested):
     """A union, without its branch null. `null_at` is the place of null.
 
     `branches` may be one, [null, T] and [T], and none: [null], of which a value is the number of the branch.
@@ -187,18 +185,8 @@ class Union(Node):
         """Whether null is a branch."""
         return self.null_at is not None
 
-    @cached_property
-    def arrow(self) -> DataType:
-        """The type of the branch, or a struct with a member for each branch."""
-        return self._type([branch.arrow for branch in self.branches])
-
-    @cached_property
-    def plain(self) -> DataType:
-        """As `arrow`, plain."""
-        return self._type([branch.plain for branch in self.branches])
-
-    @staticmethod
-    def _type(types: list[DataType]) -> DataType:
+    def _made(self, type_of: Callable[[Node], DataType]) -> DataType:
+        types = [type_of(branch) for branch in self.branches]
         if len(types) < 2:
             return types[0] if types else pa.null()
         return pa.struct([pa.field(f"member{number}", kind) for number, kind in enumerate(types)])
@@ -225,7 +213,7 @@ def branches_of(node: Node) -> tuple[Node, ...]:
     """The branches of a union but null, and any other type alone."""
     if isinstance(node, Union):
         return node.branches
-    return () if isinstance(node, Scalar) and node.kind == "null" else (node,)
+    return () if _is_null(node) else (node,)
 
 
 def walk(node: Node) -> list[Node]:
@@ -367,4 +355,4 @@ def _takes_bytes(node: Node) -> bool:
         return any(_takes_bytes(field.node) for field in node.fields)
     if isinstance(node, Fixed):
         return node.size_bytes > 0
-    return not (isinstance(node, Scalar) and node.kind == "null")
+    return not _is_null(node)
