@@ -34,6 +34,8 @@ from remote_fetch.typed.outcome import Decoder, Undecodable
 __all__ = ["plain_decoder"]
 
 _QUICK_KINDS = ("boolean", "int", "long", "float", "double", "string")
+_BROKEN = (EOFError, ValueError, LookupError, TypeError, OverflowError, MemoryError)
+"""fastavro raises these for bytes that are none of the schema's."""
 _Convert = Callable[[Any], Any]
 
 
@@ -110,47 +112,32 @@ def _with_longs(schema: Any) -> Any:
 
 
 def _slow(schema: AvroSchema) -> Decoder:
-    read, parsed = _reader(schema), _parsed(schema.physical)
+    read = _reader(schema)
     encoder = cache(partial(record_encoder, schema))  # a record is met inside itself any number of times
     convert, plain = _plain_value(schema.node, encoder), schema.node.plain
 
     def decode(payloads: Column) -> Column:
         try:
-            values = [read(io.BytesIO(payload), parsed) for payload in payloads.to_pylist()]
+            values = [read(payload) for payload in payloads.to_pylist()]
             if convert is not None:
                 values = [convert(value) for value in values]
             return pa.array(values, plain)
         except RecursionError:
             raise Undecodable("nested too deeply") from None
-        except (
-            EOFError,
-            ValueError,
-            IndexError,
-            KeyError,
-            TypeError,
-            OverflowError,
-            MemoryError,
-            pa.ArrowException,
-        ) as error:
+        except (*_BROKEN, pa.ArrowException) as error:
             raise Undecodable(_said(error)) from error
 
     return decode
 
 
-def _reader(schema: AvroSchema) -> Callable[[io.BytesIO, Any], Any]:
+def _reader(schema: AvroSchema) -> Callable[[bytes], Any]:
+    """A function that reads one value with fastavro."""
+    from fastavro import parse_schema, schemaless_reader  # noqa: PLC0415 - an extra
+
+    read, parsed = schemaless_reader, parse_schema(schema.physical)
     if schema.is_recursive:
-        from fastavro._read_py import schemaless_reader as careful  # noqa: PLC0415 - an extra
-
-        return lambda data, parsed: careful(data, parsed, None)
-    from fastavro import schemaless_reader  # noqa: PLC0415 - an extra
-
-    return lambda data, parsed: schemaless_reader(data, parsed, None)
-
-
-def _parsed(physical: Any) -> Any:
-    from fastavro import parse_schema  # noqa: PLC0415 - an extra
-
-    return parse_schema(physical)
+        from fastavro._read_py import schemaless_reader as read  # noqa: PLC0415 - an extra
+    return lambda payload: read(io.BytesIO(payload), parsed, None)
 
 
 def _is_quick(node: Node) -> bool:
