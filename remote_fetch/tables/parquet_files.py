@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.tables.job_records import StagedFile
+from remote_fetch.typed.arrays import holds
 
 __all__ = [
     "CALENDAR_S",
@@ -156,7 +157,7 @@ class ParquetFiles:
         self._how: Any = {
             "compression": COMPRESSIONS[compression],
             "use_dictionary": _may_repeat(self._schema),
-            "store_schema": not of_table or any(_needs_arrow(one.type) for one in schema),
+            "store_schema": not of_table or any(holds(one.type, _needs_arrow) for one in schema),
         }
         self._open: dict[_Key, _OpenFile] = {}
         self._pending_bytes = 0
@@ -271,15 +272,13 @@ def _may_repeat(schema: pa.Schema) -> list[str]:
 
 
 def _needs_arrow(kind: pa.DataType) -> bool:
-    """Whether files of a table have to tell the Arrow type, or one that it holds.
+    """Whether files of a table have to tell the Arrow type.
 
     Parquet has no type of nothing but null. Dictionaries and views are in the files of older versions, and pyiceberg
     reads no table in which some files tell them and others do not.
     """
     is_view = pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)
-    if is_view or pa.types.is_null(kind) or pa.types.is_dictionary(kind):
-        return True
-    return any(_needs_arrow(kind.field(at).type) for at in range(kind.num_fields))
+    return is_view or pa.types.is_null(kind) or pa.types.is_dictionary(kind)
 
 
 def _bounds(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, tuple[int, int]]:

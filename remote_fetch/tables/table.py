@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from remote_fetch.tables.job_records import StagedFile, TaskRecord
 from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.staging import Staging
 from remote_fetch.tables.target_filesystem import of_target
+from remote_fetch.typed.arrays import holds
 
 __all__ = ["MISFIT_HINT", "Addition", "Table", "TableChanged", "TableFolder", "check_numbers", "said"]
 
@@ -146,28 +147,19 @@ def check_numbers(table: Table, schema: pa.Schema) -> None:
     """
     most = table.unsigned_bits
     for column in schema:
-        if any(pa.types.is_float16(one) for one in _types(column.type)):
+        if holds(column.type, pa.types.is_float16):
             raise ConfigError(
                 f"the column {column.name!r} has the type {column.type}: the table {table.name} takes no half floats",
                 key="to",
                 hint="Cast them to float32 in the transform",
             )
-        if any(pa.types.is_unsigned_integer(one) and one.bit_width > most for one in _types(column.type)):
+        if holds(column.type, lambda kind: pa.types.is_unsigned_integer(kind) and kind.bit_width > most):
             raise ConfigError(
                 f"the column {column.name!r} has the type {column.type}: the table {table.name} takes no unsigned "
                 f"numbers{f' of more than {most} bits' if most else ''}",
                 key="to",
                 hint="Cast them to signed numbers in the transform: to the next wider type, such as uint32 to int64",
             )
-
-
-def _types(kind: pa.DataType) -> Iterator[pa.DataType]:
-    """The type, and those inside of it."""
-    yield kind
-    if isinstance(kind, pa.DictionaryType):
-        yield from _types(kind.value_type)
-    for number in range(kind.num_fields):
-        yield from _types(kind.field(number).type)
 
 
 def said(error: BaseException, options: Mapping[str, Any]) -> str:

@@ -6,14 +6,24 @@ gives fits none of them. `Column` and `DataType` stand for the classes here, and
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import pyarrow
 
-__all__ = ["Column", "DataType", "pa"]
+__all__ = ["Column", "DataType", "holds", "pa"]
 
 pa: Any = pyarrow
 Column: TypeAlias = Any
 """A pyarrow.Array."""
 DataType: TypeAlias = Any
 """A pyarrow.DataType."""
+
+
+def holds(kind: DataType, is_wanted: Callable[[DataType], bool]) -> bool:
+    """Whether a type is a wanted one, or has one in it, at any depth."""
+    if is_wanted(kind):
+        return True
+    inner = [kind.value_type] if pa.types.is_dictionary(kind) else []
+    inner += [kind.field(at).type for at in range(kind.num_fields)]
+    return any(holds(each, is_wanted) for each in inner)

@@ -5,7 +5,7 @@ Rules of the file: a batch is only looked at, for writers of maps write no key t
 
 from __future__ import annotations
 
-from remote_fetch.typed.arrays import Column, DataType, pa
+from remote_fetch.typed.arrays import Column, DataType, holds, pa
 from remote_fetch.typed.compute import pc
 
 __all__ = ["as_lists", "has_maps", "has_twins", "maps_with_twins"]
@@ -33,7 +33,7 @@ def _neighbours(values: Column) -> tuple[Column, Column]:
 
 def has_maps(kind: DataType) -> bool:
     """Whether a type is or has a map."""
-    return pa.types.is_map(kind) or any(has_maps(kind.field(number).type) for number in range(kind.num_fields))
+    return holds(kind, pa.types.is_map)
 
 
 def has_twins(column: Column) -> bool:

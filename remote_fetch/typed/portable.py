@@ -14,7 +14,7 @@ beyond microseconds is Undecodable.
 
 from __future__ import annotations
 
-from remote_fetch.typed.arrays import Column, DataType, pa
+from remote_fetch.typed.arrays import Column, DataType, holds, pa
 from remote_fetch.typed.compute import numbered, pc
 from remote_fetch.typed.outcome import Undecodable
 
@@ -47,7 +47,7 @@ def as_portable(column: Column, kind: DataType) -> Column:
 def _without_nanos(column: Column) -> Column:
     """The column with microseconds for nanoseconds. Arrow's cast takes the later one before 1970."""
     kind, types = column.type, pa.types
-    if not _has_nanos(kind):
+    if not holds(kind, _is_nanos):
         return column
     if types.is_timestamp(kind):
         numbers = column.view(pa.int64())
@@ -64,24 +64,18 @@ def _without_nanos(column: Column) -> Column:
     return pa.ListArray.from_arrays(whole.offsets, _without_nanos(whole.values), mask=nulls)
 
 
-def _has_nanos(kind: DataType) -> bool:
-    if pa.types.is_timestamp(kind):
-        return bool(kind.unit == "ns")
-    return any(_has_nanos(kind.field(number).type) for number in range(kind.num_fields))
+def _is_nanos(kind: DataType) -> bool:
+    return pa.types.is_timestamp(kind) and bool(kind.unit == "ns")
 
 
 def _check_times(column: Column) -> None:
     """Raise Undecodable if a time of day is none: Arrow has no such value, and polars and DuckDB have none."""
-    if not _has_time(column.type):
+    if not holds(column.type, pa.types.is_time):
         return
     try:
         column.validate(full=True)
     except pa.ArrowInvalid as error:
         raise Undecodable(str(error).rpartition("Invalid: ")[2]) from None
-
-
-def _has_time(kind: DataType) -> bool:
-    return pa.types.is_time(kind) or any(_has_time(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def _leaf(kind: DataType) -> DataType:

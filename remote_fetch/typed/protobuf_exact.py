@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from remote_fetch.typed.arrays import Column, DataType, pa
+from remote_fetch.typed.arrays import Column, DataType, holds, pa
 from remote_fetch.typed.compute import pc
 from remote_fetch.typed.map_keys import as_lists, maps_with_twins
 from remote_fetch.typed.outcome import Undecodable
@@ -57,15 +57,17 @@ def oddity(message: Any, inside: tuple[str, ...] = ()) -> Oddity | None:
 
 def has_times(kind: DataType) -> bool:
     """Whether a type has timestamps or durations."""
-    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
-        return True
-    return any(has_times(kind.field(number).type) for number in range(kind.num_fields))
+    return holds(kind, _is_time)
+
+
+def _is_time(kind: DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_duration(kind))
 
 
 def check_times(array: Column) -> None:
     """Raise Undecodable for a time that 64 bits of microseconds do not have."""
     kind = array.type
-    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+    if _is_time(kind):
         ends = pc.min_max(array.view(pa.int64())).as_py()
         if ends["max"] is not None and not -_LAST_MICROSECOND < ends["min"] <= ends["max"] < _LAST_MICROSECOND:
             raise Undecodable("a time beyond those of microseconds")
