@@ -25,11 +25,12 @@ from remote_fetch.locate.cluster import Cluster
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition
 from remote_fetch.observe import Notice, Observer
 
-__all__ = ["LogGuard", "Patience"]
+__all__ = ["READ_AGAIN", "LogGuard", "Patience"]
 
 T = TypeVar("T")
 
-_READ_AGAIN = "Read again: a new read gives the records that the log has now"
+READ_AGAIN = "Read again: a new read gives the records that the log has now"
+"""The hint of an error about a log that has parted from the records of a read."""
 _LOG_START_S = 0.5
 """How long an answer about the log start is believed. Records that are deleted later count as fetched, as in a
 consumer's own buffers. The time counts from the answer on: over a slow line each answer would be too old when it comes,
@@ -196,7 +197,7 @@ class LogGuard:
         self.confirm(partition)
         gone = f"offsets {first_offset} to {last_offset} are gone: the log ends at {log_end} now"
         if not self._may_be_cut:
-            raise LogTruncated(gone, offset=log_end, hint=_READ_AGAIN, **partition.place)
+            raise LogTruncated(gone, offset=log_end, hint=READ_AGAIN, **partition.place)
         if not self._skips:
             raise OffsetOutOfRange(gone, offset=first_offset, **partition.place)
         self._observer(Notice(f"{partition.topic_partition}: {gone}; going on without", is_warning=True))

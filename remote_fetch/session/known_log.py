@@ -24,14 +24,13 @@ from remote_fetch.kafka_clients import Consumer
 from remote_fetch.locate.answers import leader_epoch_of
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.model import TopicIdPartition
-from remote_fetch.session.guard import LogGuard
+from remote_fetch.session.guard import READ_AGAIN, LogGuard
 
 __all__ = ["KnownLog", "is_refused_offset"]
 
 _ASSIGNED_S = 5.0
 """How long librdkafka may take to assign a partition. Until then it refuses a seek. It takes milliseconds."""
 _SEEK_AGAIN_S = 0.005
-_HINT = "Read again: a new read gives the records that the log has now"
 
 
 class KnownLog:
@@ -139,7 +138,7 @@ class KnownLog:
         return LogTruncated(
             f"the log has other records{since} than this read: an unclean leader election has cut it off ({why})",
             offset=parting,
-            hint=_HINT,
+            hint=READ_AGAIN,
             **self._partition.place,
         )
 
