@@ -19,6 +19,7 @@ from typing import NamedTuple
 from remote_fetch.errors import CorruptSegment, FallsBackError
 from remote_fetch.formats.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, FramedBatch
 from remote_fetch.formats.codecs import Codecs
+from remote_fetch.formats.tagged_fields import encode_varlong
 
 __all__ = ["LegacyMessage", "as_v2", "messages_of", "to_v2"]
 
@@ -240,21 +241,10 @@ def _wrapped(difference: int) -> int:
 
 def _put_record(records: bytearray, timestamp_delta_ms: int, offset_delta: int, message: _Message) -> None:
     """Append one v2 record without headers (KIP-98): its length, then attributes, deltas, key and value."""
-    head = b"\x00" + _varint(timestamp_delta_ms) + _varint(offset_delta)
-    key_size = _NULL if message.key is None else _varint(len(message.key))
-    value_size = _NULL if message.value is None else _varint(len(message.value))
+    head = b"\x00" + encode_varlong(timestamp_delta_ms) + encode_varlong(offset_delta)
+    key_size = _NULL if message.key is None else encode_varlong(len(message.key))
+    value_size = _NULL if message.value is None else encode_varlong(len(message.value))
     parts = (head, key_size, message.key or b"", value_size, message.value or b"", _NO_HEADERS)
-    records += _varint(sum(map(len, parts)))
+    records += encode_varlong(sum(map(len, parts)))
     for part in parts:
         records += part
-
-
-def _varint(value: int) -> bytes:
-    """A signed number of at most 64 bits in zigzag form, seven bits a byte, low bits first."""
-    left = value << 1 ^ value >> 63
-    encoded = bytearray()
-    while left > 0x7F:
-        encoded.append(left & 0x7F | 0x80)
-        left >>= 7
-    encoded.append(left)
-    return bytes(encoded)

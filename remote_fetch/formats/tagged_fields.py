@@ -19,6 +19,7 @@ __all__ = [
     "encode_compact_bytes",
     "encode_compact_string",
     "encode_uvarint",
+    "encode_varlong",
     "read_compact_bytes",
     "read_compact_string",
     "read_tagged_fields",
@@ -116,6 +117,11 @@ def encode_uvarint(value: int) -> bytes:
         value >>= 7
     encoded.append(value)
     return bytes(encoded)
+
+
+def encode_varlong(value: int) -> bytes:
+    """The bytes that `read_varlong` reads."""
+    return encode_uvarint(value << 1 ^ value >> 63)
 
 
 def encode_compact_bytes(value: bytes | None) -> bytes:

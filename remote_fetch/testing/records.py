@@ -18,6 +18,7 @@ from struct import Struct
 
 from crc32c import crc32c
 
+from remote_fetch.formats.tagged_fields import encode_varlong
 from remote_fetch.testing.compression import SnappyFraming, compress
 
 __all__ = [
@@ -70,13 +71,7 @@ class Record:
 
 def encode_varint(value: int) -> bytes:
     """`value` as a zig-zag variable-length integer: up to 5 bytes for 32 bits, 10 for 64 (both written alike)."""
-    rest = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
+    return encode_varlong(value)
 
 
 def _varint_bytes(data: bytes | None) -> bytes:
