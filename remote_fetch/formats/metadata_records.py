@@ -19,7 +19,7 @@ from struct import Struct
 from typing import Any, TypeAlias, TypeVar
 
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
-from remote_fetch.formats.segment_checks import check_leader_epochs, check_segment_offsets
+from remote_fetch.formats.segment_checks import check_leader_epochs, check_segment_offsets, leader_epochs
 from remote_fetch.formats.tagged_fields import (
     read_compact_bytes,
     read_compact_string,
@@ -270,17 +270,16 @@ def _read_segment_tail(
 
 
 def _read_epochs(value: Buffer, at: int) -> tuple[tuple[LeaderEpoch, ...], int]:
-    """The leader epochs, ascending. A null array counts as empty. The last entry of an epoch counts, as in Kafka."""
+    """As `leader_epochs`. A null array counts as empty."""
     length, start = read_uvarint(value, at)
     if length - 1 > (len(value) - start) // (_EPOCH.size + 1):
         raise CorruptSegment(f"{length - 1} leader epochs announced at byte {at} of a record of {len(value)} bytes")
     at = start
-    starts: dict[int, int] = {}
+    entries: list[Any] = []
     for _ in range(length - 1):
-        epoch, start_offset = _unpack(_EPOCH, value, at)
+        entries.append(_unpack(_EPOCH, value, at))
         at = skip_tagged_fields(value, at + _EPOCH.size)
-        starts[epoch] = start_offset
-    epochs = tuple(LeaderEpoch(epoch, starts[epoch]) for epoch in sorted(starts))
+    epochs = leader_epochs(entries)
     check_leader_epochs(epochs)
     return epochs, at
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TypeAlias
 
+from remote_fetch.formats.segment_checks import leader_epochs
 from remote_fetch.model import (
     MAX_OFFSET,
     LeaderEpoch,
@@ -138,8 +139,6 @@ def _read_segment(value: bytes, at: int) -> _Segment | None:
 
 
 def _read_epochs(value: bytes, at: int, stop: int) -> tuple[LeaderEpoch, ...]:
-    """The leader epochs, ascending. The last entry of an epoch counts, as in Kafka."""
     if stop - at == _EPOCH.size:
         return (LeaderEpoch(*_EPOCH.unpack_from(value, at)[:2]),)
-    starts = {epoch: start_offset for epoch, start_offset, _ in _EPOCH.iter_unpack(value[at:stop])}
-    return tuple(LeaderEpoch(epoch, starts[epoch]) for epoch in sorted(starts))
+    return leader_epochs((epoch, start_offset) for epoch, start_offset, _ in _EPOCH.iter_unpack(value[at:stop]))

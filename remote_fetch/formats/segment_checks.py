@@ -1,4 +1,4 @@
-"""Fields of a segment's metadata that no segment can have, checked wherever metadata enters.
+"""Fields of a segment's metadata that no segment can have, checked wherever metadata enters. Leader epochs in order.
 
 Rules of the file:
 
@@ -13,7 +13,12 @@ from collections.abc import Iterable
 from remote_fetch.errors import CorruptSegment
 from remote_fetch.model import MAX_OFFSET, LeaderEpoch
 
-__all__ = ["check_leader_epochs", "check_segment_offsets"]
+__all__ = ["check_leader_epochs", "check_segment_offsets", "leader_epochs"]
+
+
+def leader_epochs(entries: Iterable[tuple[int, int]]) -> tuple[LeaderEpoch, ...]:
+    """Pairs of epoch and start offset as leader epochs, ascending. The last entry of an epoch counts, as in Kafka."""
+    return tuple(LeaderEpoch(*entry) for entry in sorted(dict(entries).items()))
 
 
 def check_leader_epochs(epochs: Iterable[LeaderEpoch]) -> None:

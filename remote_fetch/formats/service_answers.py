@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeGuard
 
 from remote_fetch.errors import CorruptSegment
-from remote_fetch.formats.segment_checks import check_leader_epochs, check_segment_offsets
+from remote_fetch.formats.segment_checks import check_leader_epochs, check_segment_offsets, leader_epochs
 from remote_fetch.model import (
     MAX_OFFSET,
     Buffer,
@@ -161,13 +161,10 @@ def _segment(entry: dict[str, Any], partition: TopicIdPartition) -> RemoteLogSeg
 
 
 def _epochs(entry: dict[str, Any]) -> tuple[LeaderEpoch, ...]:
-    """The leader epochs, ascending. The last entry of an epoch counts, as in a metadata record."""
-    starts: dict[int, int] = {}
-    for pair in _list(entry, "leader_epochs"):
-        if not isinstance(pair, list) or len(pair) != 2 or not all(_is_integer(number) for number in pair):
-            raise _wrong("leader_epochs")
-        starts[pair[0]] = pair[1]
-    epochs = tuple(LeaderEpoch(epoch, starts[epoch]) for epoch in sorted(starts))
+    pairs = _list(entry, "leader_epochs")
+    if not all(isinstance(pair, list) and len(pair) == 2 and all(map(_is_integer, pair)) for pair in pairs):
+        raise _wrong("leader_epochs")
+    epochs = leader_epochs(pairs)
     check_leader_epochs(epochs)
     return epochs
 
