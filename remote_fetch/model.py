@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 __all__ = [
     "MAX_OFFSET",
+    "NO_ID",
     "OBJECT_KINDS",
     "TOPIC_NAME_RULE",
     "UNKNOWN_SIZE",
@@ -88,6 +89,10 @@ class Uuid:
 
     def __repr__(self) -> str:
         return f"Uuid({self})"
+
+
+NO_ID = Uuid(bytes(16))
+"""Kafka's id of a topic whose id is not known."""
 
 
 def is_topic_name(text: str) -> bool:

@@ -27,6 +27,7 @@ from remote_fetch.fetch.inventory import ExpectedObject
 from remote_fetch.fetch.spi import ObjectInfo, ObjectStore, SizedStore
 from remote_fetch.model import (
     MAX_OFFSET,
+    NO_ID,
     Buffer,
     IndexType,
     RemoteLogSegmentId,
@@ -61,8 +62,6 @@ _PIECE = re.compile(r"\{(?P<name>[^{}]*)\}|(?P<text>[^{}]+)|(?P<odd>[{}])")
 _MAX_TEMPLATE_CHARS = 1024
 _PROBED_OBJECTS = 200
 """How many names of a folder are looked at to know one of this layout."""
-_NO_ID = Uuid(bytes(16))
-"""Kafka's own id of a topic whose id is not known."""
 
 
 class PlainLayout:
@@ -372,7 +371,7 @@ def _segment_of(info: ObjectInfo, values: Mapping[str, str]) -> RemoteLogSegment
 
 def _partition_of(values: Mapping[str, str]) -> TopicIdPartition | None:
     try:
-        topic_id = _id_of(values.get("topic_id"), values.get("topic_uuid")) or _NO_ID
+        topic_id = _id_of(values.get("topic_id"), values.get("topic_uuid")) or NO_ID
         return TopicIdPartition.parsed(topic_id, values["topic"], int(values["partition"]))
     except ValueError:
         return None

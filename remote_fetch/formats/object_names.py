@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from uuid import UUID
 
-from remote_fetch.model import RemoteLogSegmentMetadata, Uuid
+from remote_fetch.model import NO_ID, RemoteLogSegmentMetadata, Uuid
 
 __all__ = ["belongs_to"]
 
@@ -25,8 +25,6 @@ _MISLEADING = re.compile(r"[%?#\\]|(?:^|/)\.{1,2}(?:/|$)|/$")
 """A URL of such a name may lead elsewhere: a second decoding, a query, a fragment, a folder above, an empty name."""
 _OF_TOPICS = "[A-Za-z0-9._-]"
 """The characters of topics' names (Kafka's Topic.validate). Any other one ends a topic's name."""
-_NO_ID = Uuid(bytes(16))
-"""Kafka's id for "unknown". Objects of many topics may have it in their names."""
 
 
 def belongs_to(name: str, segment: RemoteLogSegmentMetadata) -> bool:
@@ -46,13 +44,14 @@ def belongs_to(name: str, segment: RemoteLogSegmentMetadata) -> bool:
     """
     partition = segment.topic_id_partition
     topic_id, segment_id = partition.topic_id, segment.segment_id.id
-    if segment_id in (_NO_ID, topic_id) or not 0 < len(name) <= _MAX_NAME_CHARS:
+    if segment_id in (NO_ID, topic_id) or not 0 < len(name) <= _MAX_NAME_CHARS:
         return False
     if not name.isprintable() or _MISLEADING.search(name) is not None:
         return False
     if not _has_id(name, segment_id):
         return False
-    return (topic_id != _NO_ID and _has_id(name, topic_id)) or _has_topic_partition(name, segment)
+    # Objects of many topics may have the id of no topic in their names.
+    return (topic_id != NO_ID and _has_id(name, topic_id)) or _has_topic_partition(name, segment)
 
 
 def _has_id(name: str, uuid: Uuid) -> bool:

@@ -22,14 +22,12 @@ from remote_fetch.locate.replay import Replay
 from remote_fetch.locate.replay_cache import TopicOrigin
 from remote_fetch.locate.unreadable import denied
 from remote_fetch.locate.uploads import NO_EPOCH
-from remote_fetch.model import TopicIdPartition, Uuid
+from remote_fetch.model import NO_ID, TopicIdPartition
 
 __all__ = ["MetadataQuestions"]
 
 T = TypeVar("T")
 
-_ANY_ID = Uuid(bytes(16))
-"""Brokers are asked for the end of a leader epoch by the name of the topic."""
 _RETRY_S = 0.1
 
 
@@ -105,7 +103,7 @@ class MetadataQuestions:
             known = replay.epochs.get(number, NO_EPOCH)
             if known in (epoch, NO_EPOCH) or replay.confirmed.get(number) == epoch:
                 continue
-            partition = TopicIdPartition(_ANY_ID, self._name, number)
+            partition = TopicIdPartition(NO_ID, self._name, number)  # brokers are asked by the name
             compare = partial(self._cluster.still_holds, partition, known, replay.read_to[number])
             if not self._patiently(compare):
                 return False

@@ -15,18 +15,16 @@ from contextlib import closing
 
 from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.model import (
+    NO_ID,
     UNKNOWN_SIZE,
     IndexType,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     TopicIdPartition,
-    Uuid,
 )
 from remote_fetch.session.storage import Storage
 
 __all__ = ["index_bytes", "object_segment", "segment_bytes"]
-
-_NO_ID = Uuid(bytes(16))
 
 
 def segment_bytes(storage: Storage, segment: RemoteLogSegmentMetadata, *, ahead_bytes: int = 0) -> Iterator[memoryview]:
@@ -65,8 +63,8 @@ def object_segment(location: str) -> RemoteLogSegmentMetadata:
 
     `location` is the object's name below `remote.storage.url`, or its whole URL. Nothing else of the segment is known.
     """
-    partition = TopicIdPartition(_NO_ID, "object", 0)
+    partition = TopicIdPartition(NO_ID, "object", 0)
     return RemoteLogSegmentMetadata(
-        RemoteLogSegmentId(partition, _NO_ID), 0, -1, UNKNOWN_SIZE,
+        RemoteLogSegmentId(partition, NO_ID), 0, -1, UNKNOWN_SIZE,
         custom_metadata=json.dumps({"log": location}).encode(),
     )  # fmt: skip
