@@ -32,7 +32,7 @@ from remote_fetch.fetch.spi import ObjectInfo, ObjectStore
 from remote_fetch.hosts import shown_url
 from remote_fetch.model import Buffer
 
-__all__ = ["BODY_BYTES", "CloudFetcher", "CloudStore", "Page", "RefusedError", "receive"]
+__all__ = ["BODY_BYTES", "CloudFetcher", "CloudStore", "Page", "receive"]
 
 T = TypeVar("T")
 
@@ -54,15 +54,6 @@ class Page(NamedTuple):
     folders: tuple[str, ...]
     objects: tuple[ObjectInfo, ...]
     next_page: str | None
-
-
-class RefusedError(Exception):
-    """An answer that refuses the request. Has the HTTP `status` and the store's code, and neither URL nor headers."""
-
-    def __init__(self, status: int, code: str | None = None) -> None:
-        super().__init__(f"HTTP status {status}")
-        self.status = status
-        self.error_code = code
 
 
 class CloudStore(FsspecStore):

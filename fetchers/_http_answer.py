@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from fetchers._ranges import check_whole, is_all, size_of_range, told_end, total_of, wrong_range
 from remote_fetch.deadline import Deadline
 from remote_fetch.errors import StorageTimeout, StorageUnavailable
+from remote_fetch.failures.store_errors import RefusedError
 from remote_fetch.model import Buffer
 
 if TYPE_CHECKING:
     import urllib3
 
-__all__ = ["Refused", "WantedRange", "body_of", "done_with", "identity_of", "size_of"]
+__all__ = ["WantedRange", "body_of", "done_with", "identity_of", "size_of"]
 
 _PIECE_BYTES = 256 << 10
 """How much of a body is read before its size is checked."""
@@ -39,28 +40,19 @@ class WantedRange(NamedTuple):
     deadline: Deadline
 
 
-class Refused(Exception):
-    """An answer that is no data, by its status, and by the store's code if it has one."""
-
-    def __init__(self, response: urllib3.BaseHTTPResponse) -> None:
-        super().__init__(f"status {response.status}")
-        self.status = response.status
-        self.error_code = _code_of(response)
-
-
 def body_of(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> Buffer | None:
     """The bytes of the wanted range that the answer has, none past the end of the object.
 
     None for an answer 416 that does not tell the size of the object.
 
-    Raises StorageUnavailable, StorageTimeout, CorruptSegment, Refused, and the exceptions of urllib3.
+    Raises StorageUnavailable, StorageTimeout, CorruptSegment, RefusedError, and the exceptions of urllib3.
     """
     if response.status == 206:
         return _part_of(response, wanted)
     if response.status == 416:
         return b"" if told_end(wanted.start, response.headers.get("Content-Range")) else None
     if response.status != 200:
-        raise Refused(response)
+        raise RefusedError(response.status, _code_of(response))
     size_bytes = response.length_remaining
     is_range = wanted.start > 0 or wanted.end >= 0
     if is_range and (size_bytes is None or not is_all(*wanted[:2], size_bytes)):
@@ -69,9 +61,9 @@ def body_of(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> Buffer |
 
 
 def size_of(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> int | None:
-    """The size of the object that the answer has a byte of; None if the server does not tell it. Raises Refused."""
+    """The size of the object that the answer has a byte of; None if the server does not tell. Raises RefusedError."""
     if response.status not in (200, 206, 416):
-        raise Refused(response)
+        raise RefusedError(response.status, _code_of(response))
     if response.status == 200:
         length = response.headers.get("Content-Length", "")
         return int(length) if re.fullmatch(r"[0-9]{1,19}", length) else None

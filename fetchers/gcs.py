@@ -22,11 +22,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
-from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, RefusedError, receive
+from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, receive
 from fetchers._google_signing import MAX_IAM_EXPIRY_S, is_by_iam, signer_of
 from fetchers._options import OPTIONS, Timeouts, check_endpoint, check_objects, with_defaults
 from fetchers._ranges import EndTold, range_of, size_of_range, told_end
 from remote_fetch.errors import ConfigError, StorageUnavailable
+from remote_fetch.failures.store_errors import RefusedError
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
 

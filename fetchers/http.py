@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote_to_bytes, urljoin, urlsplit, urlunsplit
 
 from fetchers._composed import ComposedFetcher
-from fetchers._http_answer import Refused, WantedRange, body_of, done_with, identity_of, size_of
+from fetchers._http_answer import WantedRange, body_of, done_with, identity_of, size_of
 from fetchers._identity import Identities
 from fetchers._options import OPTIONS, Timeouts, options_of, timeouts_of
 from fetchers._ranges import check_end
@@ -33,7 +33,7 @@ from remote_fetch.errors import (
     StorageUnavailable,
     Unlocatable,
 )
-from remote_fetch.failures.store_errors import failure_of
+from remote_fetch.failures.store_errors import RefusedError, failure_of
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.hosts import is_http_url
 from remote_fetch.model import Buffer
@@ -229,8 +229,9 @@ class HttpStore:
             raise
         except Exception as error:
             failure = failure_of(error, name, has_codes=self._has_codes)
-            if failure is None and isinstance(error, Refused):
-                failure = StorageUnavailable(f"the server answered with {error}", object_name=name, may_have_sent=False)
+            if failure is None and isinstance(error, RefusedError):
+                text = f"the server answered with status {error.status}"
+                failure = StorageUnavailable(text, object_name=name, may_have_sent=False)
             if failure is None:
                 raise
             raise failure from _without_url(error)
@@ -313,4 +314,4 @@ def _no_listing() -> Unlocatable:
 
 def _without_url(error: Exception) -> Exception:
     """An error as a cause: urllib3 puts the whole URL in its messages."""
-    return error if isinstance(error, Refused) else ConnectionError(type(error).__name__)
+    return error if isinstance(error, RefusedError) else ConnectionError(type(error).__name__)

@@ -37,7 +37,7 @@ from remote_fetch.failures.store_failures import (
     Failure,
 )
 
-__all__ = ["RedirectError", "answered_status", "failure_of", "is_past_the_end"]
+__all__ = ["RefusedError", "answered_status", "failure_of", "is_past_the_end"]
 
 _LINKS = 64
 """How many errors inside an error are looked at."""
@@ -54,12 +54,16 @@ _DEPTH = 8
 """How many causes are looked at: SDKs wrap an error two or three times."""
 
 
-class RedirectError(Exception):
-    """A redirect that a client of a store did not follow. Has the HTTP `status` alone."""
+class RefusedError(Exception):
+    """An answer that is no data: a refusal, or a redirect that is not followed. Has neither URL nor headers.
 
-    def __init__(self, status: int) -> None:
+    `status` is that of HTTP. `error_code` is the store's own code, if there is one.
+    """
+
+    def __init__(self, status: int, code: str | None = None) -> None:
         super().__init__(f"HTTP status {status}")
         self.status = status
+        self.error_code = code
 
 
 def failure_of(error: BaseException, object_name: str, *, has_codes: bool = False) -> RemoteFetchError | None:

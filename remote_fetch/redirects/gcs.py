@@ -15,13 +15,13 @@ from typing import Any
 
 from aiohttp import TraceConfig
 
-from remote_fetch.failures.store_errors import RedirectError
+from remote_fetch.failures.store_errors import RefusedError
 
 __all__ = ["DirectSessions"]
 
 
 class DirectSessions(TraceConfig):
-    """One of the `trace_configs` of a session. Raises RedirectError instead of a request to another place. Pickles."""
+    """One of the `trace_configs` of a session. Raises RefusedError instead of a request to another place. Pickles."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,4 +38,4 @@ async def _refuse(session: Any, context: Any, redirect: Any) -> None:
     answer = redirect.response
     if "Location" in answer.headers or "URI" in answer.headers:  # aiohttp takes either
         answer.close()
-        raise RedirectError(answer.status)
+        raise RefusedError(answer.status)

@@ -16,7 +16,7 @@ from typing import Any
 
 from aiobotocore.httpsession import AIOHTTPSession
 
-from remote_fetch.failures.store_errors import RedirectError
+from remote_fetch.failures.store_errors import RefusedError
 
 __all__ = ["DirectSession"]
 
@@ -42,8 +42,8 @@ class DirectSession(_ANY):  # type: ignore[misc]
         return _WithoutRedirects(await super()._get_session(proxy_url))
 
     async def send(self, request: Any) -> Any:
-        """As `AIOHTTPSession.send`. Raises RedirectError for a redirect that names no region to HEAD."""
+        """As `AIOHTTPSession.send`. Raises RefusedError for a redirect that names no region to HEAD."""
         answer = await super().send(request)
         if request.method == "HEAD" and 300 <= answer.status_code < 400 and _REGION not in answer.headers:
-            raise RedirectError(answer.status_code)
+            raise RefusedError(answer.status_code)
         return answer

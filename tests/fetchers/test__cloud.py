@@ -21,13 +21,14 @@ from google.auth.exceptions import TransportError
 from google.auth.transport.requests import Request
 
 from fetchers import _retries, gcs, s3
-from fetchers._cloud import CloudFetcher, CloudStore, Page, RefusedError, receive
+from fetchers._cloud import CloudFetcher, CloudStore, Page, receive
 from fetchers._options import Timeouts
 from fetchers._ranges import EndTold
 from fetchers.azure import AzureFetcher
 from fetchers.gcs import GcsFetcher
 from fetchers.s3 import S3Fetcher
 from remote_fetch.errors import ConfigError, SegmentNotFound, StorageDenied, StorageThrottled, StorageUnavailable
+from remote_fetch.failures.store_errors import RefusedError
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
 from tests.cases import each_of

@@ -23,10 +23,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from fetchers._cloud import CloudFetcher, CloudStore, Page, RefusedError
+from fetchers._cloud import CloudFetcher, CloudStore, Page
 from fetchers.azure import AzureFetcher
 from fetchers.gcs import GcsFetcher
 from fetchers.s3 import S3Fetcher
+from remote_fetch.failures.store_errors import RefusedError
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
 from tests.stores.azure_server import ACCOUNT
