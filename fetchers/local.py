@@ -44,7 +44,7 @@ class _LocalStore(FsspecStore):
     def _entries(self, prefix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """As `FsspecStore._entries`, one name after another: a partition may have a million files."""
         with self._mapped(prefix, _scan, self.path_of(prefix)) as found:
-            while (entry := self._mapped(prefix, _next, found)) is not None:
+            while (entry := self._mapped(prefix, next, found, None)) is not None:
                 name = f"{prefix}/{entry.name}".lstrip("/")
                 info = self._mapped(name, _described, entry)
                 if info is not None:
@@ -76,10 +76,6 @@ def _scan(path: str) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
         return os.scandir(path or "/")
     except (FileNotFoundError, NotADirectoryError):
         return nullcontext(iter(()))
-
-
-def _next(found: Iterator[os.DirEntry[str]]) -> os.DirEntry[str] | None:
-    return next(found, None)
 
 
 def _described(entry: os.DirEntry[str]) -> Mapping[str, Any] | None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fetchers.layouts.aiven_keys import Cipher
@@ -40,9 +42,16 @@ class ManifestCache:
         self._known: OrderedDict[str, Known] = OrderedDict()
         self._chunks = 0
 
-    def turn(self, name: str) -> _Turn:
+    @contextmanager
+    def turn(self, name: str) -> Iterator[None]:
         """A context in which no other thread fetches this manifest, unless that takes long."""
-        return _Turn(self._turns[hash(name) % len(self._turns)])
+        lock = self._turns[hash(name) % len(self._turns)]
+        is_held = lock.acquire(timeout=_PATIENCE_S)
+        try:
+            yield
+        finally:
+            if is_held:
+                lock.release()
 
     def get(self, name: str) -> Known | None:
         """The manifest under a name, if it is still known."""
@@ -69,19 +78,6 @@ class ManifestCache:
         known = self._known.pop(name, None)
         if known is not None:
             self._chunks -= _weight(known.manifest)
-
-
-class _Turn:
-    def __init__(self, lock: threading.Lock) -> None:
-        self._lock = lock
-        self._is_held = False
-
-    def __enter__(self) -> None:
-        self._is_held = self._lock.acquire(timeout=_PATIENCE_S)
-
-    def __exit__(self, *error: object) -> None:
-        if self._is_held:
-            self._lock.release()
 
 
 def _weight(manifest: Manifest) -> int:

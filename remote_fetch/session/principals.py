@@ -11,7 +11,7 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +82,7 @@ def ask_as(
             **properties,
             **credentials,
             _SETUP_TIMEOUT: max(timeout_ms, _LEAST_TIMEOUT_MS),
-            "error_cb": _recorder(heard),
+            "error_cb": lambda error: heard.append(error.code()),
         },
         timeout_ms,
         checks=True,
@@ -98,13 +98,6 @@ def ask_as(
         cluster.close()
     # Raised here, without the first error: its frames hold the client, with its threads and sockets.
     raise failure
-
-
-def _recorder(heard: list[int]) -> Callable[[Any], None]:
-    def hear(error: Any) -> None:
-        heard.append(error.code())
-
-    return hear
 
 
 def _is_refusal(heard: list[int]) -> bool:
