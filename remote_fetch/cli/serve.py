@@ -109,8 +109,8 @@ def _run(arguments: argparse.Namespace) -> int:
                 "the service needs brokers, which say who may read what", key="bootstrap.servers", hint="Set -b"
             )
         of_clients = of_librdkafka(pairs_from(arguments.client_properties, "--client-property"))
-        check_client(of_clients)
         properties = with_own(session.config.librdkafka, of_clients)
+        check_client(properties)
         settings = _settings(arguments, properties)
         server.check_exposure(settings, insecure=arguments.insecure)
         service = app.Service(session, settings, app.ask_through(properties, settings))

@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 _BROKERS, _GROUP, _TOPIC_DEFAULTS = "bootstrap.servers", "group.id", "default.topic.config"
+_PROTOCOL, _PROTOCOLS = "security.protocol", ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 OTHER_NAMES = {"metadata.broker.list": _BROKERS}
 """Other names that librdkafka has for a key that this package looks at."""
 _MECHANISMS = ("sasl.mechanism", "sasl.mechanisms")
@@ -70,7 +71,8 @@ def check_client(properties: Mapping[str, Any], prefix: str = "") -> None:
     """Raise ConfigError for brokers that are named, but by no address, for a wrong port, and for an empty group.
 
     librdkafka would wait for an address, and take another port: 34463 for 99999. For an empty group confluent_kafka
-    ends the process, by an assertion.
+    ends the process, by an assertion. If the first address begins with another protocol than security.protocol, or
+    with none of Kafka's, librdkafka drops all addresses, and waits too.
     """
     named = str(properties.get(_BROKERS, "?"))
     if not named.replace(",", "").strip():
@@ -80,6 +82,14 @@ def check_client(properties: Mapping[str, Any], prefix: str = "") -> None:
         if found is not None and not _is_port(found[1]):
             # The text is not shown: it may be a password, as in USER:PASSWORD@HOST.
             raise ConfigError(f"{prefix}{_BROKERS}: a port is a number from 1 to 65535", key=prefix + _BROKERS)
+    protocol, has_protocol, _ = next(one for one in named.split(",") if one.strip()).partition("://")
+    name, wanted = protocol.strip().lower(), word_of(properties, _PROTOCOL, "plaintext")
+    if has_protocol and name != wanted:
+        raise ConfigError(
+            f"{prefix}{_BROKERS} begins with another protocol than {_PROTOCOL}={wanted}",
+            key=prefix + _BROKERS,
+            hint=f"Set {prefix}{_PROTOCOL}={name}" if name in _PROTOCOLS else "Give HOST:PORT alone",
+        )
     if properties.get(_GROUP, "?") in ("", None):
         raise ConfigError(f"{prefix}{_GROUP} is empty", key=prefix + _GROUP)
 

@@ -90,7 +90,7 @@ class Config:
         options, layout, locator, registry = (MappingProxyType(families[prefix]) for prefix in PREFIX_KEYS)
         theirs = MappingProxyType(librdkafka)
         check_client(theirs)
-        check_client(locator, _CLIENT_PREFIX)
+        check_client(with_own(theirs, locator), _CLIENT_PREFIX)
         known = MappingProxyType(values)
         return cls(known, frozenset(given), options, layout, locator, registry, theirs, Settings.of(values))
 

@@ -332,8 +332,8 @@ def test_a_port_that_librdkafka_takes_for_another_one(brokers: str) -> None:
     [
         "localhost",
         "a:1,b:65535",
-        "SSL://a:9092",
-        "SSL://a",
+        "PLAINTEXT://a:9092",
+        "plaintext://a",
         "::1",
         "fe80::1:99999",
         "[::1]",
@@ -346,6 +346,22 @@ def test_a_port_that_librdkafka_takes_for_another_one(brokers: str) -> None:
 )
 def test_addresses_that_librdkafka_takes(brokers: str) -> None:
     assert Config.parse({"bootstrap.servers": brokers}).librdkafka["bootstrap.servers"] == brokers
+
+
+def test_an_address_with_another_protocol_than_the_clients() -> None:
+    """librdkafka would drop all addresses and wait."""
+    brokers, locators = "bootstrap.servers", "remote.locator.bootstrap.servers"
+    for config, hint in (
+        ({brokers: "http://a:9092"}, "Give HOST:PORT alone"),
+        ({brokers: " , user:secret://a,b:9092"}, "Give HOST:PORT alone"),
+        ({brokers: "SASL_SSL://a:9093,b:9093"}, "Set security.protocol=sasl_ssl"),
+        ({locators: "SSL://a:9093"}, "Set remote.locator.security.protocol=ssl"),
+    ):
+        with pytest.raises(ConfigError, match="another protocol than security.protocol=plaintext") as raised:
+            Config.parse(config)
+        assert (raised.value.hint, "secret" in str(raised.value)) == (hint, False)
+    Config.parse({brokers: "SSL://a:9093", locators: "SSL://b:9093", "security.protocol": "ssl"})
+    Config.parse({brokers: "a:9092,http://b:9092"})  # librdkafka takes the first one
 
 
 @pytest.mark.parametrize(
