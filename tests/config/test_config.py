@@ -357,7 +357,7 @@ def test_an_address_with_another_protocol_than_the_clients() -> None:
         ({brokers: "SASL_SSL://a:9093,b:9093"}, "Set security.protocol=sasl_ssl"),
         ({locators: "SSL://a:9093"}, "Set remote.locator.security.protocol=ssl"),
     ):
-        with pytest.raises(ConfigError, match="another protocol than security.protocol=plaintext") as raised:
+        with pytest.raises(ConfigError, match=r"another protocol than security.protocol=plaintext") as raised:
             Config.parse(config)
         assert (raised.value.hint, "secret" in str(raised.value)) == (hint, False)
     Config.parse({brokers: "SSL://a:9093", locators: "SSL://b:9093", "security.protocol": "ssl"})
