@@ -276,17 +276,22 @@ def _close_later(client: Any, loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _check_names(found: Page, key: str, below: str) -> None:
-    """Raise StorageUnavailable for a page with a name that is not below `key`, as of a server that ignores a prefix.
+    """Raise StorageUnavailable for a page with a name that is not right below `key`.
 
-    Its folders would be listed again and again, without end.
+    A server that ignores the prefix has folders that would be listed again and again. One that ignores the delimiter,
+    or encodes the names and does not say so, has no folders: its tier would look empty.
     """
-    names = (*found.folders, *(info.name for info in found.objects))
-    if key in found.folders or not all(isinstance(name, str) and name.startswith(key) for name in names):
-        raise StorageUnavailable(
-            "the listing has names that were not asked for",
-            object_name=below,
-            hint="The server, or what stands before it, has to regard the prefix of a listing",
-        )
+    for name in (*found.folders, *(info.name for info in found.objects)):
+        if not isinstance(name, str) or not name.startswith(key) or "/" in name[len(key) : -1]:
+            break
+    else:
+        if all(len(folder) > len(key) and folder.endswith("/") for folder in found.folders):
+            return
+    raise StorageUnavailable(
+        "the listing has names that were not asked for",
+        object_name=below,
+        hint="The server, or what stands before it, has to regard the prefix and the delimiter of a listing",
+    )
 
 
 async def receive(body: AsyncIterable[bytes], size_bytes: int) -> memoryview:

@@ -46,9 +46,9 @@ def page_of(answer: Mapping[str, Any]) -> Page:
     """
     if _OF_LISTINGS.isdisjoint(answer):
         raise StorageUnavailable("the answer of the store is no listing")
-    goes_on = bool(answer.get("IsTruncated"))
-    next_page = answer.get("NextContinuationToken") if goes_on else None
-    if goes_on and not next_page:
+    # botocore takes "True" for false, and some servers leave IsTruncated out: a token goes on in any case.
+    next_page = answer.get("NextContinuationToken") or None
+    if answer.get("IsTruncated") and next_page is None:
         raise StorageUnavailable("the listing goes on, and the store does not tell where (NextContinuationToken)")
     return Page(
         tuple(folder["Prefix"] for folder in answer.get("CommonPrefixes", ())),

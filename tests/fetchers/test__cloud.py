@@ -284,12 +284,18 @@ def test_a_listing_that_is_missing_is_not_empty(page: list[Page | Exception], st
         Page((), (ObjectInfo("other/2", 5),), None),
         Page(("other/",), (), None),
         Page(("a/",), (), None),  # the folder in itself
+        Page(("a/b/c/",), (), None),  # two folders deep
+        Page(("a/b%2F",), (), None),  # encoded
+        Page((), (ObjectInfo("a/b/c", 5),), None),  # without a delimiter
         Page((7,), (), None),  # type: ignore[arg-type]
         Page((), (ObjectInfo(None, 5),), None),  # type: ignore[arg-type]
     ],
 )
 def test_names_that_were_not_asked_for(page: Page) -> None:
-    """A server that ignores the prefix. Names would be cut in the middle, and folders listed without end."""
+    """A server that ignores the prefix or the delimiter.
+
+    Names would be cut in the middle, folders listed without end, and a tier without folders taken for an empty one.
+    """
     with pytest.raises(StorageUnavailable, match="names that were not asked for") as caught:
         list(Store("b", [page] * 9).list("a"))
     assert caught.value.object_name == "b/a/"
@@ -333,7 +339,10 @@ def test_an_answer_of_s3_that_is_no_whole_page(answer: dict[str, Any]) -> None:
 def test_answers_of_s3() -> None:
     assert s3.page_of({"IsTruncated": False, "KeyCount": 0}) == Page((), (), None)
     contents = [{"Key": "a", "Size": 1}]
-    assert s3.page_of({"Contents": contents, "NextContinuationToken": "x"}) == Page((), (ObjectInfo("a", 1),), None)
+    assert s3.page_of({"Contents": contents, "NextContinuationToken": ""}) == Page((), (ObjectInfo("a", 1),), None)
+    for told in ({}, {"IsTruncated": False}):  # botocore makes False of "True"
+        page = s3.page_of({"Contents": contents, "NextContinuationToken": "x", **told})
+        assert page == Page((), (ObjectInfo("a", 1),), "x")
     more = {"IsTruncated": True, "NextContinuationToken": "x", "CommonPrefixes": [{"Prefix": "p/"}]}
     assert s3.page_of(more) == Page(("p/",), (), "x")
 
