@@ -3,7 +3,8 @@
 Rules of the file:
 
 - Bytes are used only if the answer names the requested range (206 with its Content-Range).
-- The whole object (200) is its range from 0 to its end or further. Go's servers answer so if it is empty.
+- The whole object (200) is its range from 0 to its end or further. Go's servers answer so if it is empty. A proxy may
+  answer so instead of the server: an answer without ETag and Last-Modified is no object.
 - A body that breaks off is not used.
 - A store behind the server may say by a code what it refuses: S3 and Google in XML, Azure in a header.
 """
@@ -53,7 +54,7 @@ def body_of(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> Buffer |
         return b"" if told_end(wanted.start, response.headers.get("Content-Range")) else None
     if response.status != 200:
         raise RefusedError(response.status, _code_of(response))
-    size_bytes = response.length_remaining
+    size_bytes = None if identity_of(response) is None else response.length_remaining
     is_range = wanted.start > 0 or wanted.end >= 0
     if is_range and (size_bytes is None or not is_all(*wanted[:2], size_bytes)):
         raise wrong_range("the server sent the whole object for a range")

@@ -86,8 +86,9 @@ def total_of(header: str | None) -> int | None:
 def size_of_range(start: int, end: int | None, content_range: str | None, content_length: int | None) -> int:
     """The size of an answer's body in bytes, after a check that the answer is the range [start, end).
 
-    `content_range` and `content_length` are the answer's headers, the length only if it is the whole object (status
-    200). Raises StorageUnavailable for another range, and for an answer without one, unless `is_all`.
+    `content_range` and `content_length` are the answer's headers, the length only if it is the whole object: status
+    200, and a header that identifies the object, which a proxy's own answer lacks. Raises StorageUnavailable for
+    another range, and for an answer without one, unless `is_all`.
     Raises CorruptSegment as `check_whole`.
     """
     if content_range is None and content_length is not None and is_all(start, end, content_length):

@@ -90,7 +90,7 @@ class _GcsStore(CloudStore):
             await self._refused(answer)
             identity = answer.headers.get("X-Goog-Generation") or answer.headers.get("ETag")
             self.identities.check(f"{bucket}/{key}", identity)
-            whole_bytes = answer.content_length if answer.status == 200 else None
+            whole_bytes = answer.content_length if identity and answer.status == 200 else None
             size_bytes = size_of_range(start, end, answer.headers.get("Content-Range"), whole_bytes)
             return await receive(answer.content.iter_chunked(BODY_BYTES), size_bytes)
 

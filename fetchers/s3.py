@@ -73,7 +73,8 @@ class _S3Store(CloudStore):
         try:
             identity = tuple(str(answer.get(name, "")) for name in ("VersionId", "ETag", "LastModified"))
             self.identities.check(f"{bucket}/{key}", identity if any(identity) else None)
-            whole_bytes = answer.get("ContentLength") if answer["ResponseMetadata"]["HTTPStatusCode"] == 200 else None
+            is_whole = any(identity) and answer["ResponseMetadata"]["HTTPStatusCode"] == 200
+            whole_bytes = answer.get("ContentLength") if is_whole else None
             size_bytes = size_of_range(start, end, answer.get("ContentRange"), whole_bytes)
             return await receive(body.iter_chunks(BODY_BYTES), size_bytes)
         finally:

@@ -66,6 +66,7 @@ ROWS = [
     status(429, ErrorKind.THROTTLED, passes=True, retry_after=1),
     status(503, ErrorKind.THROTTLED, passes=True, retry_after=1),
     status(500, ErrorKind.UNAVAILABLE, passes=True),
+    status(200, ErrorKind.UNAVAILABLE, passes=True),  # an empty answer of a proxy
     Row(Fault(FaultKind.STALL_ANSWER), ErrorKind.READ_TIMEOUT, False),
     Row(Fault(FaultKind.STALL_BODY), ErrorKind.READ_TIMEOUT, False),
     Row(Fault(FaultKind.DROP), ErrorKind.UNAVAILABLE, True),

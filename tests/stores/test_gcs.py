@@ -122,6 +122,9 @@ def test_a_refused_range_is_no_end_if_the_object_has_a_byte_there() -> None:
         server.plan = lambda asked: Fault(FaultKind.REFUSED_RANGE)
         with pytest.raises(StorageUnavailable, match="refuses the range from 5"):
             fetcher.fetch_log_segment(SEGMENT.metadata, 5, 61)
+        server.plan = lambda asked: Fault(FaultKind.STATUS, 200)  # an empty answer of a proxy
+        with pytest.raises(StorageUnavailable, match="without saying which"):
+            fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)
 
 
 def test_connections_with_old_credentials_are_closed() -> None:

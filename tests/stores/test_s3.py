@@ -334,6 +334,9 @@ def test_a_refused_range_is_no_end_if_the_object_has_a_byte_there() -> None:
         assert bytes(fetcher.opened_store().get("a.index", 3, 20)) == b""
         with pytest.raises(StorageUnavailable, match="refuses the range from 2"):
             fetcher.opened_store().get("a.index", 2, 20)
+        own.plan = lambda asked: Fault(FaultKind.STATUS, 200)  # an empty answer of a proxy
+        with pytest.raises(StorageUnavailable, match="without saying which"):
+            fetcher.opened_store().get("a.index", 0, 20)
         fetcher.close()
 
 
