@@ -29,6 +29,8 @@ __all__ = ["CommittedOffsets", "Start"]
 _LOG = logging.getLogger("remote_fetch")
 _TIMEOUTS_S = (1.0, 2.0, 2.0)
 """How long each attempt waits."""
+_PAUSE_S = 0.3
+"""How long it waits after an attempt without an answer: a client needs a moment to find another coordinator."""
 
 
 class Start(NamedTuple):
@@ -95,6 +97,7 @@ class CommittedOffsets:
                 found = self._fetch(partitions, timeout_s)
             except KafkaException as error:
                 if is_passing(error):
+                    self._closing.wait(_PAUSE_S)
                     continue
             except TimeoutError:
                 continue

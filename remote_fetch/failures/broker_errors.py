@@ -41,10 +41,13 @@ _PASSING = NO_ANSWER | frozenset(
     {
         KafkaError._UNKNOWN_PARTITION,  # also if a partition has no leader yet; a deleted topic has its own error
         KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,  # a group has another coordinator, which reads its offsets
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.FENCED_LEADER_EPOCH,  # the client does not know the new leader yet
         KafkaError.KAFKA_STORAGE_ERROR,  # a disk has failed: another leader follows
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_COORDINATOR,  # the client does not know the new coordinator yet
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.OFFSET_NOT_AVAILABLE,  # the leader does not know the high watermark yet (KIP-207)
         KafkaError.REPLICA_NOT_AVAILABLE,

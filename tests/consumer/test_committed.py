@@ -71,6 +71,19 @@ def test_there_are_three_attempts_if_the_group_does_not_answer() -> None:
     assert silent.requests == 3
 
 
+@pytest.mark.parametrize(
+    "error",
+    [KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS],
+)
+def test_a_coordinator_that_has_moved_is_asked_again(error: int) -> None:
+    """librdkafka (2.16) tells the application of this error, asks no more, and never reads the partition."""
+    group = Group(error, error, [7, 9])
+    group.may_answer.set()
+    committed, notified = request(group)
+    assert notified.wait(_TIMEOUT_S)
+    assert answers(committed) == [[7, 9]]
+
+
 def test_after_a_refusal_there_is_no_further_attempt() -> None:
     group = Group(KafkaError.GROUP_AUTHORIZATION_FAILED)
     group.may_answer.set()
