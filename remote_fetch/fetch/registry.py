@@ -21,7 +21,7 @@ from remote_fetch.fetch.plugins import FETCHERS_GROUP, fetcher_of, is_scheme, ow
 from remote_fetch.fetch.spi import RemoteStorageFetcher
 from remote_fetch.hosts import check_password, shown_url
 
-__all__ = ["load_fetcher", "no_storage_error"]
+__all__ = ["check_slashes", "load_fetcher", "no_storage_error"]
 
 _CLASS_KEY = "remote.storage.fetcher.class"
 _OF_URLS = frozenset("/@?#")
@@ -69,7 +69,7 @@ def _checked_url(config: Config) -> dict[str, str]:
     """The URL with its scheme in lower case; None if there is none. Raises ConfigError if it is no URL."""
     url = config.settings.storage_url
     if url is None or "://" not in url:
-        _check_slashes(url or "")
+        check_slashes(url or "", _URL_KEY)
         check_password(url or "", _URL_KEY)
         return {}
     try:
@@ -80,16 +80,16 @@ def _checked_url(config: Config) -> dict[str, str]:
     return {_URL_KEY: f"{scheme.lower()}://{rest}"}
 
 
-def _check_slashes(url: str) -> None:
+def check_slashes(url: str, key: str) -> None:
     """Raise ConfigError for `s3:/bucket`, which would be read as a directory. (A `file:` URL may have one slash.)"""
     scheme, colon, rest = url.partition(":")
     name = scheme.lower()
-    if colon and name != "file" and is_scheme(name):
+    if colon and not rest.startswith("//") and name != "file" and is_scheme(name):
         better = shown_url(f"{name}://{rest.lstrip('/')}")
         raise ConfigError(
-            f"{_URL_KEY}={scheme}:{better.removeprefix(f'{name}:/')}: there are two slashes after the scheme of a URL",
-            key=_URL_KEY,
-            hint=f"Set {_URL_KEY}={better}",
+            f"{key}={scheme}:{better.removeprefix(f'{name}:/')}: there are two slashes after the scheme of a URL",
+            key=key,
+            hint=f"Set {key}={better}",
         )
 
 

@@ -26,6 +26,7 @@ from remote_fetch.config.settings import typed_option
 from remote_fetch.errors import RemoteFetchError
 from remote_fetch.fetch.plugins import kind_of
 from remote_fetch.fetch.pool import DaemonPool
+from remote_fetch.fetch.registry import check_slashes
 from remote_fetch.locate.replay_cache import MAX_FILE_BYTES, FileStore, StoreFailed
 from remote_fetch.session.filesystems import folder_of, is_object_store, open_filesystem
 
@@ -41,9 +42,10 @@ _WRITES_LONGER = 6
 def open_file_store(config: Config, place: str) -> TimedStore:
     """The store of `remote.locator.cache`. A URL of the storage's kind takes `remote.storage.options.*` too.
 
-    Raises ConfigError for an unknown scheme, MissingExtra if its SDK is not installed.
+    Raises ConfigError for an unknown scheme and for `s3:/bucket`, MissingExtra if its SDK is not installed.
     """
     timeout_ms = config.settings.read_timeout_ms
+    check_slashes(place, _KEY)
     folder = folder_of(place)
     if folder is not None:
         return TimedStore(Directory(Path(folder)), timeout_ms)

@@ -238,3 +238,10 @@ def test_options_of_the_storage_go_to_its_own_kind_of_store_alone(monkeypatch: p
 def test_an_unknown_scheme_is_an_error_of_the_configuration() -> None:
     with pytest.raises(ConfigError, match=r"remote\.locator\.cache=nowhere://"):
         opened("nowhere://x")
+
+
+@pytest.mark.parametrize("place", ["s3:/bucket/x", "S3:bucket/x"])
+def test_a_url_without_two_slashes_is_not_taken_for_a_directory(place: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        opened(place)
+    assert raised.value.hint == "Set remote.locator.cache=s3://bucket/x"
