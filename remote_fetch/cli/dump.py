@@ -16,6 +16,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from remote_fetch.cli.dump_files import dump_file
@@ -143,7 +144,7 @@ def _dump_object(arguments: argparse.Namespace, lines: Lines, config: Mapping[st
         if kind == _LOG:
             first = next(ranges)  # an object that is not there is an error before the first line
             lines.begin(shown)
-            return _log_dump(arguments, lines, session).dump(shown, base_offset, _with(first, ranges))
+            return _log_dump(arguments, lines, session).dump(shown, base_offset, chain((first,), ranges))
         data = _whole(ranges, shown)
         lines.begin(shown)
         return dump_file(lines, shown, IndexType(kind), base_offset or 0, data)
@@ -203,11 +204,6 @@ def _base_offset(arguments: argparse.Namespace, name: str, shown: str, kind: str
             hint="Give --base-offset",
         )
     return named
-
-
-def _with(first: memoryview, rest: Iterable[memoryview]) -> Iterator[memoryview]:
-    yield first
-    yield from rest
 
 
 def _whole(ranges: Iterable[memoryview], name: str) -> memoryview:

@@ -9,7 +9,7 @@ Rules of the file:
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from remote_fetch.cli.dump_lines import Lines, OptionalLong
@@ -128,12 +128,8 @@ def _producer(state: ProducerState) -> Mapping[str, Any]:
 
 
 def _epochs(data: memoryview, _: int) -> _Found:
-    def found() -> Iterator[Mapping[str, Any]]:
-        for entry in entries:
-            yield {"epoch": entry.epoch, "startOffset": entry.start_offset}
-
     entries = parse_leader_epoch_checkpoint(data)
-    return found(), None
+    return ({"epoch": entry.epoch, "startOffset": entry.start_offset} for entry in entries), None
 
 
 _READERS: Mapping[IndexType, Callable[[memoryview, int], _Found]] = {

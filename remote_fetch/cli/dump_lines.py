@@ -70,7 +70,7 @@ class Lines:
 
 def _text(value: Any) -> str:
     if isinstance(value, bool):
-        return "true" if value else "false"
+        return str(value).lower()
     if isinstance(value, bytes):
         return java_text(value)
     if isinstance(value, list):

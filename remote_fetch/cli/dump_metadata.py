@@ -41,7 +41,7 @@ def _printed(record: MetadataRecord) -> str:
                 f"segmentLeaderEpochs={_epochs(segment.segment_leader_epochs)}, "
                 f"segmentSizeInBytes={segment.segment_size_in_bytes}, "
                 f"customMetadata={_custom(segment.custom_metadata)}, state={segment.state.name}, "
-                f"txnIdxEmpty={_flag(segment.txn_index_empty)}}}"
+                f"txnIdxEmpty={str(segment.txn_index_empty).lower()}}}"
             )
         case SegmentUpdateRecord():
             return (
@@ -62,7 +62,7 @@ def _printed(record: MetadataRecord) -> str:
                 f"segmentLeaderEpochs={_epochs(record.segment_leader_epochs)}, "
                 f"segmentSizeInBytes={record.segment_size_in_bytes}, "
                 f"customMetadata={_custom(record.custom_metadata)}, state={record.state.name}, "
-                f"txnIdxEmpty={_flag(record.txn_index_empty)}}}"
+                f"txnIdxEmpty={str(record.txn_index_empty).lower()}}}"
             )
 
 
@@ -76,7 +76,3 @@ def _epochs(epochs: tuple[LeaderEpoch, ...]) -> str:
 
 def _custom(data: bytes | None) -> str:
     return "Optional.empty" if data is None else f"Optional[CustomMetadata{{{len(data)} bytes}}]"
-
-
-def _flag(value: bool) -> str:
-    return "true" if value else "false"
