@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from remote_fetch.cli.printer import ROW_COLUMNS, Parsed
-from remote_fetch.cli.unpack import FIELDS
+from remote_fetch.cli.unpack import fields_of
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError
 from remote_fetch.prepare.subscribed import topic_name
@@ -57,8 +57,7 @@ def packs_of(options: Sequence[str]) -> tuple[Mapping[str, str], list[str]]:
     typed: dict[str, str] = {}
     rest = []
     for option in options:
-        name, equals, pack = option.partition("=")
-        fields, pack = ((name,), pack) if equals and name in FIELDS else (FIELDS, option)
+        fields, pack = fields_of(option)
         if pack == _AVRO:
             typed.update({f"{field}.format": "avro-confluent" for field in fields})
         else:

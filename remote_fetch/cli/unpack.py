@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from remote_fetch.errors import ConfigError
 
-__all__ = ["FIELDS", "Unpack", "unpackers"]
+__all__ = ["FIELDS", "Unpack", "fields_of", "unpackers"]
 
 FIELDS = ("key", "value")
 
@@ -23,12 +23,17 @@ _NUMBERS = "bBhHiIqQ"
 _OTHERS = " <>cs$"
 
 
+def fields_of(option: str) -> tuple[Sequence[str], str]:
+    """The fields that a value of `-s` is about, and their format."""
+    name, equals, pack = option.partition("=")
+    return ((name,), pack) if equals and name in FIELDS else (FIELDS, option)
+
+
 def unpackers(options: Sequence[str]) -> Mapping[str, Unpack]:
     """The conversion of each field by the values of `-s`. A later value wins. Raises ConfigError."""
     found: dict[str, Unpack] = {}
     for option in options:
-        name, equals, rest = option.partition("=")
-        fields, pack = ((name,), rest) if equals and name in FIELDS else (FIELDS, option)
+        fields, pack = fields_of(option)
         for field in fields:
             _check(field, pack)
             found[field] = _unpacker(field, pack)
