@@ -84,7 +84,9 @@ def _run(arguments: argparse.Namespace) -> int:
     paint = paint_from(arguments)
     with ExitStack() as stack:
         session = stack.enter_context(Session.open(config_from(arguments)))
-        journal = None if arguments.journal is None else stack.enter_context(_journal(arguments.journal, session))
+        journal = None
+        if arguments.journal is not None:
+            journal = stack.enter_context(closing(DeepJournal(Path(arguments.journal), place_of(session.config))))
         sources = stack.enter_context(audit_sources(session, journal))
         delete_list = None if arguments.delete_list is None else stack.enter_context(_opened(arguments.delete_list))
         progress = stack.enter_context(Progress(enabled=not arguments.quiet))
@@ -103,12 +105,6 @@ def _run(arguments: argparse.Namespace) -> int:
         for line in _summary(audit, counts, time.monotonic() - began):
             print(f"% {line}", file=sys.stderr)
     return WRONG if any(SEVERITIES[kind] is not Severity.NOTE for kind in counts) else 0
-
-
-@contextmanager
-def _journal(name: str, session: Session) -> Iterator[DeepJournal]:
-    with closing(DeepJournal(Path(name), place_of(session.config))) as journal:
-        yield journal
 
 
 @contextmanager
