@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import KafkaError, KafkaException
+
 from remote_fetch.cli.bounds import isolation_of
 from remote_fetch.cli.options import config_from, topics_from
 from remote_fetch.cli.output import print_records
@@ -127,8 +129,6 @@ class _Member:
 
     def _is_end(self, message: Any) -> bool:
         """Whether a message says that a partition ended. Raises KafkaException for an error."""
-        from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - a consumer has loaded it
-
         error = message.error()
         place = message.topic(), message.partition()
         if error is None:
