@@ -40,14 +40,9 @@ class Rate:
     def __str__(self) -> str:
         """All of it in one line."""
         return (
-            f"{self.records} records in {self.took_s:.2f} s, {self.records_per_s:.0f} records/s, "
+            f"{self.records} records in {self.took_s:.2f} s, {self.records / self.took_s:.0f} records/s, "
             f"{self.size_bytes / self.took_s / 1e6:.1f} MB/s of keys and values"
         )
-
-    @property
-    def records_per_s(self) -> float:
-        """Records in a second."""
-        return self.records / self.took_s
 
     @property
     def flowing_per_s(self) -> float | None:
