@@ -92,12 +92,7 @@ class Restored:
 class Restore:
     """One run of a restore. Its session hears of the offsets that are left to read."""
 
-    def __init__(
-        self,
-        session: Session,
-        target: Target,
-        request: RestoreRequest,
-    ) -> None:
+    def __init__(self, session: Session, target: Target, request: RestoreRequest) -> None:
         self._session = session
         self._target = target
         self._request = request
@@ -162,7 +157,7 @@ class Restore:
         """A new job. The new topic is made, or is there and empty."""
         request, partition = self._request, self.plans[0].opened.partition
         numbers = [plan.opened.partition.partition for plan in self.plans]
-        target_id, _ = self._target.open(
+        target_id = self._target.open(
             self._partition_count(max(numbers) + 1),
             request.topic_config or {}, request.replication, any_retention=request.any_retention,
         )  # fmt: skip

@@ -70,10 +70,8 @@ class Target:
 
     # ----------------------------------------------------------------------------------------------------- the topic
 
-    def open(
-        self, partitions: int, config: Mapping[str, str], replication: int, *, any_retention: bool = False
-    ) -> tuple[str, bool]:
-        """Make the topic unless it exists. Returns its id, and whether it was made.
+    def open(self, partitions: int, config: Mapping[str, str], replication: int, *, any_retention: bool = False) -> str:
+        """Make the topic unless it exists. Returns its id.
 
         A new topic keeps its records for ever, unless `config` says something else: old records are older than most
         retention times. Raises ConfigError if the topic exists with fewer partitions, or with settings that delete
@@ -83,7 +81,7 @@ class Target:
             found = described_topic(self._cluster, self.topic)
         except UnknownTopic:
             self._create(partitions, config, replication)
-            return self._id_after_creation(), True
+            return self._id_after_creation()
         if len(found.partitions) < partitions:
             raise ConfigError(
                 f"the topic {self.topic!r} of the target has {len(found.partitions)} partitions, and {partitions} are "
@@ -93,7 +91,7 @@ class Target:
             )
         if not any_retention:
             self._check_retention()
-        return str(found.topic_id), False
+        return str(found.topic_id)
 
     def _check_retention(self) -> None:
         settings = self._cluster.topic_settings(self.topic)

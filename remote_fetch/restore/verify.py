@@ -33,9 +33,8 @@ _COMPARED = RESTORED_COLUMNS[1:]
 
 @dataclass(frozen=True, slots=True)
 class Unlike:
-    """The first record that differs: its number in the partition, and both offsets; None: that side has ended."""
+    """The first record that differs: both offsets. None: that side has ended."""
 
-    number: int
     source_offset: int | None
     target_offset: int | None
 
@@ -111,12 +110,12 @@ def first_unlike(old: Iterator[pa.RecordBatch], new: Iterator[pa.RecordBatch]) -
         count = min(mine.num_rows, theirs.num_rows)
         at = _first_difference(mine.slice(0, count), theirs.slice(0, count))
         if at is not None:
-            return alike + at, Unlike(alike + at, _offset(mine, at), _offset(theirs, at))
+            return alike + at, Unlike(_offset(mine, at), _offset(theirs, at))
         alike += count
         mine = mine.slice(count) if mine.num_rows > count else next(old, None)
         theirs = theirs.slice(count) if theirs.num_rows > count else next(new, None)
     has_ended = mine is None and theirs is None
-    return alike, None if has_ended else Unlike(alike, _offset(mine, 0), _offset(theirs, 0))
+    return alike, None if has_ended else Unlike(_offset(mine, 0), _offset(theirs, 0))
 
 
 def _offset(batch: pa.RecordBatch | None, at: int) -> int | None:

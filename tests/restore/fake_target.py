@@ -26,14 +26,12 @@ class FakeTarget:
     _queue: list[tuple[int, Written]] = field(default_factory=list)
     _has_failed: bool = False
 
-    def open(
-        self, partitions: int, config: Mapping[str, str], replication: int, *, any_retention: bool = False
-    ) -> tuple[str, bool]:
+    def open(self, partitions: int, config: Mapping[str, str], replication: int, *, any_retention: bool = False) -> str:
         """As `Target.open`."""
         self.config = config
         for number in range(partitions):
             self.logs.setdefault(number, [])
-        return self.topic_id(), True
+        return self.topic_id()
 
     def topic_id(self) -> str:
         """As `Target.topic_id`."""
