@@ -24,7 +24,7 @@ from remote_fetch.errors import ConfigError
 from remote_fetch.service.access import Access, Ask
 from remote_fetch.service.answers import as_bytes
 from remote_fetch.service.credentials import Credentials, parse_authorization
-from remote_fetch.service.gate import Gate, take_note
+from remote_fetch.service.gate import Gate
 from remote_fetch.service.limits import Limits
 from remote_fetch.service.metrics import CONTENT_TYPE, Metrics
 from remote_fetch.service.queries import parse_query, parse_segments
@@ -122,12 +122,12 @@ class Service:
         A principal may have many tokens, and the limits of a request by its credentials are those of one token. The
         request counts until `room` ends. Raises Refusal (429).
         """
-        take_note(request, principal=credentials.name or "(token)")
+        request.state.principal = credentials.name or "(token)"
         if credentials.is_token and credentials.name:  # one principal may have many tokens
             room.enter_context(self._limits.of(credentials.name))
 
     async def _storage(self, request: Request) -> Response:
-        take_note(request, route="storage")
+        request.state.route = "storage"
         credentials = self._credentials(request)
         with ExitStack() as room:
             room.enter_context(self._limits.of(self.access.digest(credentials)))
@@ -136,7 +136,7 @@ class Service:
             return Response(self._vending.storage(), headers=_OK, media_type="application/json")
 
     async def _segments(self, request: Request) -> Response:
-        take_note(request, route="segments")
+        request.state.route = "segments"
         credentials = self._credentials(request)
         query = parse_segments(
             request.path_params["topic"], request.path_params["partition"], parse_query(request.scope["query_string"])
@@ -155,12 +155,12 @@ class Service:
             return Response(body, headers=headers, media_type="application/json")
 
     async def _healthz(self, request: Request) -> Response:
-        take_note(request, route="healthz")
+        request.state.route = "healthz"
         return Response(as_bytes({"alive": True}), headers=_OK, media_type="application/json")
 
     async def _readyz(self, request: Request) -> Response:
         """Whether requests can be answered now: the metadata is read, which asks the brokers."""
-        take_note(request, route="readyz")
+        request.state.route = "readyz"
         try:
             async with asyncio.timeout(_READY_S):
                 await self.timelines.fresh()
@@ -171,7 +171,7 @@ class Service:
         return Response(body, headers=_OK, media_type="application/json")
 
     async def _metrics_text(self, request: Request) -> Response:
-        take_note(request, route="metrics")
+        request.state.route = "metrics"
         return Response(self.metrics.text(), headers=_OK, media_type=CONTENT_TYPE)
 
 

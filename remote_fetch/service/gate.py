@@ -20,7 +20,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import Response
 
 from remote_fetch.service.answers import as_bytes
@@ -32,7 +31,7 @@ from remote_fetch.service.settings import MAX_HEADER_BYTES, MAX_QUERY_BYTES
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["ACCESS_LOG", "EXCESS", "Gate", "take_note"]
+__all__ = ["ACCESS_LOG", "EXCESS", "Gate"]
 
 ACCESS_LOG = "remote_fetch.service.access"
 EXCESS = "excess"
@@ -48,7 +47,11 @@ _CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
 
 
 class Gate:
-    """The outermost ASGI application, around `app`."""
+    """The outermost ASGI application, around `app`.
+
+    Handlers set two fields of a request's state for the log line and the counters: `route`, and `principal` once the
+    brokers have taken it.
+    """
 
     def __init__(self, app: ASGIApp, limits: Limits, metrics: Metrics, request_timeout_s: float) -> None:
         self._app = app
@@ -113,14 +116,6 @@ class _Sent:
         elif message["type"] == "http.response.body":
             self.size_bytes += len(message.get("body", b""))
         await self._send(message)
-
-
-def take_note(request: Request, *, route: str | None = None, principal: str | None = None) -> None:
-    """Note the route, or the principal that the brokers have taken, for the log line and the counters."""
-    if route is not None:
-        request.state.route = route
-    if principal is not None:
-        request.state.principal = principal
 
 
 def _path_of(target: str) -> str:
