@@ -16,18 +16,11 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from fetchers.layouts.naming import uuid_of
+from fetchers.layouts import naming
 from remote_fetch.errors import CorruptSegment
 from remote_fetch.fetch.spi import ObjectStore
 from remote_fetch.formats.tagged_fields import read_compact_string, read_tagged_fields, read_varlong
-from remote_fetch.model import (
-    MAX_OFFSET,
-    UNKNOWN_SIZE,
-    RemoteLogSegmentId,
-    RemoteLogSegmentMetadata,
-    TopicIdPartition,
-    Uuid,
-)
+from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 
 __all__ = [
     "MANIFEST_SUFFIX",
@@ -69,7 +62,7 @@ def partitions_named(store: ObjectStore, prefix: str, topic: str | None) -> Iter
             continue
         path = f"{folder}/{topic_folder}" if folder else topic_folder
         for number in store.folders(path):
-            partition = _partition_of(named[1], named[0], number)
+            partition = _partition_of(named, number)
             if partition is not None:
                 yield partition, f"{path}/{number}"
 
@@ -95,7 +88,7 @@ def segment_of(name: str, prefix: str, suffixes: tuple[str, ...]) -> RemoteLogSe
     if len(parts) < 3 or suffix is None:
         return None
     named = _topic_of(parts[0].rpartition("/")[2], prefix.rpartition("/")[2])
-    partition = None if named is None else _partition_of(named[1], named[0], parts[1])
+    partition = None if named is None else _partition_of(named, parts[1])
     segment = None if partition is None else _segment_of(partition, parts[2].removesuffix(suffix))
     return None if segment is None else segment.segment_id
 
@@ -126,24 +119,18 @@ def levels_below(store: ObjectStore, prefix: str, folder: str) -> int | None:
 def _topic_of(folder: str, start: str) -> tuple[str, Uuid] | None:
     """The topic that a folder names after `start`, None for folders that the plug-in does not make."""
     match = _TOPIC.fullmatch(folder.removeprefix(start)) if folder.startswith(start) else None
-    topic_id = None if match is None else uuid_of(match["id"])
+    topic_id = None if match is None else naming.uuid_of(match["id"])
     return None if match is None or topic_id is None else (match["topic"], topic_id)
 
 
-def _partition_of(topic_id: Uuid, topic: str, number: str) -> TopicIdPartition | None:
+def _partition_of(topic: tuple[str, Uuid], number: str) -> TopicIdPartition | None:
     """The partition that two folders name, None for folders that the plug-in does not make."""
-    try:
-        return TopicIdPartition.parsed(topic_id, topic, int(number)) if _NUMBER.fullmatch(number) else None
-    except ValueError:
-        return None
+    return naming.partition_of(topic[1], topic[0], number) if _NUMBER.fullmatch(number) else None
 
 
 def _segment_of(partition: TopicIdPartition, stem: str) -> RemoteLogSegmentMetadata | None:
     match = _STEM.fullmatch(stem)
-    segment_id = None if match is None else uuid_of(match["id"])
-    if match is None or segment_id is None or int(match["offset"]) > MAX_OFFSET:
-        return None
-    return RemoteLogSegmentMetadata(RemoteLogSegmentId(partition, segment_id), int(match["offset"]), -1, UNKNOWN_SIZE)
+    return None if match is None else naming.segment_of(partition, naming.uuid_of(match["id"]), match["offset"])
 
 
 def custom_names(custom_metadata: bytes | None) -> tuple[str | None, str | None]:

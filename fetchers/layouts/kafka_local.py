@@ -13,17 +13,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from fetchers.layouts.naming import SUFFIXES, checked_names, read_bounded_index, uuid_of
+from fetchers.layouts.naming import (
+    SUFFIXES,
+    checked_names,
+    expected_files,
+    partition_of,
+    read_bounded_index,
+    segment_of,
+    uuid_of,
+)
 from fetchers.layouts.options import layout_options
 from remote_fetch.errors import ConfigError, SegmentNotFound, StorageDenied, Unlocatable
 from remote_fetch.fetch.inventory import ExpectedObject
 from remote_fetch.fetch.spi import BrokerStorage, ObjectInfo, ObjectStore, SizedStore
 from remote_fetch.model import (
-    MAX_OFFSET,
     Buffer,
     IndexType,
     RemoteLogSegmentId,
@@ -141,12 +149,7 @@ class KafkaLocalLayout:
 
     def expected_objects(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata) -> Sequence[ExpectedObject]:
         """As `InventoryLayout.expected_objects`: each file is an object. A transaction index may be missing."""
-        return [
-            ExpectedObject(
-                name, (kind,), metadata.known_size_bytes if kind == "log" else None, kind != IndexType.TRANSACTION.value
-            )
-            for kind, name in self._names(metadata, store).items()
-        ]
+        return expected_files(self._names(metadata, store), metadata)
 
     def segment_of(self, name: str) -> RemoteLogSegmentId | None:
         """As `InventoryLayout.segment_of`, by the last two parts of the name."""
@@ -226,24 +229,12 @@ def _segments(partition: TopicIdPartition, folder: str, store: ObjectStore) -> I
     for stem, files in found.items():
         if has_finished and not _ALWAYS & files.keys():
             continue
-        segment_id = uuid_of(stem[21:])
-        start_offset = int(stem[:20])
-        if ".log" in files and segment_id is not None and start_offset <= MAX_OFFSET:
-            yield RemoteLogSegmentMetadata(
-                segment_id=RemoteLogSegmentId(partition, segment_id),
-                start_offset=start_offset,
-                end_offset=-1,
-                segment_size_in_bytes=files[".log"].size_bytes,
-                txn_index_empty=SUFFIXES[IndexType.TRANSACTION] not in files,
-            )
+        if ".log" in files:
+            segment = segment_of(partition, uuid_of(stem[21:]), stem[:20], files[".log"].size_bytes)
+            if segment is not None:
+                yield replace(segment, txn_index_empty=SUFFIXES[IndexType.TRANSACTION] not in files)
 
 
 def _partition_of(folder: str) -> TopicIdPartition | None:
     match = _PARTITION.fullmatch(folder)
-    topic_id = None if match is None else uuid_of(match["id"])
-    if match is None or topic_id is None:
-        return None
-    try:
-        return TopicIdPartition.parsed(topic_id, match["topic"], int(match["partition"]))
-    except ValueError:  # a folder that no broker made
-        return None
+    return None if match is None else partition_of(uuid_of(match["id"]), match["topic"], match["partition"])

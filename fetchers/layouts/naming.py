@@ -1,4 +1,4 @@
-"""The rules that layouts share: Kafka's suffixes, ids in names, the bound of an index, the check of names for signing.
+"""The rules that layouts share: Kafka's suffixes, what names tell, the bound of an index, the check before signing.
 
 Rules of the file:
 
@@ -13,10 +13,30 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from remote_fetch.errors import CorruptSegment, SegmentNotFound, UnsupportedFormat
+from remote_fetch.fetch.inventory import ExpectedObject
 from remote_fetch.formats.object_names import belongs_to
-from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata, Uuid
+from remote_fetch.model import (
+    MAX_OFFSET,
+    UNKNOWN_SIZE,
+    Buffer,
+    IndexType,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+    Uuid,
+)
 
-__all__ = ["MAX_INDEX_BYTES", "SUFFIXES", "checked_names", "get_whole", "read_bounded_index", "uuid_of"]
+__all__ = [
+    "MAX_INDEX_BYTES",
+    "SUFFIXES",
+    "checked_names",
+    "expected_files",
+    "get_whole",
+    "partition_of",
+    "read_bounded_index",
+    "segment_of",
+    "uuid_of",
+]
 
 SUFFIXES: Mapping[str, str] = MappingProxyType(
     {
@@ -69,6 +89,34 @@ def uuid_of(text: str) -> Uuid | None:
         return Uuid.parse(text)
     except ValueError:
         return None
+
+
+def partition_of(topic_id: Uuid | None, topic: str, number: str) -> TopicIdPartition | None:
+    """The partition that a name tells. None if no broker makes such a one."""
+    try:
+        return None if topic_id is None else TopicIdPartition.parsed(topic_id, topic, int(number))
+    except ValueError:
+        return None
+
+
+def segment_of(
+    partition: TopicIdPartition, segment_id: Uuid | None, start_offset: str, size_bytes: int = UNKNOWN_SIZE
+) -> RemoteLogSegmentMetadata | None:
+    """The segment that a name tells, whose end is unknown. None if no broker makes such a one."""
+    start = int(start_offset)
+    if segment_id is None or start > MAX_OFFSET:
+        return None
+    return RemoteLogSegmentMetadata(RemoteLogSegmentId(partition, segment_id), start, -1, size_bytes)
+
+
+def expected_files(names: Mapping[str, str], metadata: RemoteLogSegmentMetadata) -> list[ExpectedObject]:
+    """Files by kind, each an object of its own. A transaction index may be missing."""
+    return [
+        ExpectedObject(
+            name, (kind,), metadata.known_size_bytes if kind == "log" else None, kind != IndexType.TRANSACTION.value
+        )
+        for kind, name in names.items()
+    ]
 
 
 def checked_names(names: Mapping[str, str], metadata: RemoteLogSegmentMetadata) -> Mapping[str, str]:

@@ -20,13 +20,19 @@ from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
-from fetchers.layouts.naming import SUFFIXES, checked_names, read_bounded_index
+from fetchers.layouts.naming import (
+    SUFFIXES,
+    checked_names,
+    expected_files,
+    partition_of,
+    read_bounded_index,
+    segment_of,
+)
 from fetchers.layouts.options import layout_options
 from remote_fetch.errors import ConfigError, UnsupportedFormat
 from remote_fetch.fetch.inventory import ExpectedObject
 from remote_fetch.fetch.spi import ObjectInfo, ObjectStore, SizedStore
 from remote_fetch.model import (
-    MAX_OFFSET,
     NO_ID,
     Buffer,
     IndexType,
@@ -137,15 +143,7 @@ class PlainLayout:
 
     def expected_objects(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata) -> Sequence[ExpectedObject]:
         """As `InventoryLayout.expected_objects`. A transaction index may be missing."""
-        return [
-            ExpectedObject(
-                self._name(metadata, file),
-                (file,),
-                metadata.known_size_bytes if file == _LOG else None,
-                file != IndexType.TRANSACTION.value,
-            )
-            for file in self._files
-        ]
+        return expected_files({file: self._name(metadata, file) for file in self._files}, metadata)
 
     def segment_of(self, name: str) -> RemoteLogSegmentId | None:
         """As `InventoryLayout.segment_of`. None for all names if the template has no ids of topics and segments."""
@@ -358,23 +356,15 @@ def _segment_of(info: ObjectInfo, values: Mapping[str, str]) -> RemoteLogSegment
         segment_id = _id_of(values.get("segment_id"), values.get("segment_uuid")) or made_up
     except ValueError:
         return None
-    start_offset = int(values["start_offset"])
-    if partition is None or start_offset > MAX_OFFSET:
-        return None
-    return RemoteLogSegmentMetadata(
-        RemoteLogSegmentId(partition, segment_id),
-        start_offset,
-        -1,
-        info.size_bytes,
-    )
+    return None if partition is None else segment_of(partition, segment_id, values["start_offset"], info.size_bytes)
 
 
 def _partition_of(values: Mapping[str, str]) -> TopicIdPartition | None:
     try:
         topic_id = _id_of(values.get("topic_id"), values.get("topic_uuid")) or NO_ID
-        return TopicIdPartition.parsed(topic_id, values["topic"], int(values["partition"]))
     except ValueError:
         return None
+    return partition_of(topic_id, values["topic"], values["partition"])
 
 
 def _id_of(text: str | None, hyphenated: str | None) -> Uuid | None:
