@@ -18,7 +18,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 from remote_fetch.errors import CorruptSegment
 from remote_fetch.formats.segment_checks import check_leader_epochs, check_segment_offsets, leader_epochs
@@ -33,6 +33,8 @@ from remote_fetch.model import (
 )
 
 __all__ = ["Refusal", "SegmentsPage", "parse_locations", "parse_refusal", "parse_segments", "parse_storage"]
+
+T = TypeVar("T")
 
 _MAX_OBJECTS = 64
 """The most objects of one segment: a log, five indexes, and what a layout adds."""
@@ -70,7 +72,7 @@ class SegmentsPage:
 def parse_storage(body: Buffer) -> tuple[str, Mapping[str, str]]:
     """The answer to `GET /v1/storage`: the layout's name, and its options. Raises CorruptSegment."""
     answer = _object(_parsed(body), "the answer")
-    layout = _text(answer, "layout")
+    layout = _field(answer, "layout", str)
     options = _object(answer.get("layout_options", {}), "layout_options")
     if not layout.isprintable() or not layout:
         raise _wrong("layout")
@@ -85,7 +87,7 @@ def parse_segments(body: Buffer, partition: TopicIdPartition, first_offset: int 
     next_offset = None if answer.get("next") is None else _integer(answer, "next")
     if next_offset is not None and not first_offset < next_offset <= MAX_OFFSET:
         raise CorruptSegment(f"the service gave a page from offset {first_offset} on that goes on at {next_offset}")
-    entries = [_object(entry, "a segment") for entry in _list(answer, "segments")]
+    entries = [_object(entry, "a segment") for entry in _field(answer, "segments", list)]
     segments = tuple(_segment(entry, partition) for entry in entries)
     return SegmentsPage(
         segments,
@@ -104,7 +106,7 @@ def parse_locations(body: Buffer, segment: RemoteLogSegmentMetadata) -> Mapping[
     """The URLs of a segment's objects by name; None if the answer does not have the segment. Raises CorruptSegment."""
     partition = segment.topic_id_partition
     answer = _of_partition(body, partition)
-    for entry in _list(answer, "segments"):
+    for entry in _field(answer, "segments", list):
         found = _object(entry, "a segment")
         if found.get("id") == str(segment.segment_id.id):
             return MappingProxyType(_locations(_object(found.get("objects", {}), "objects")))
@@ -133,7 +135,7 @@ def _no_constant(name: str) -> object:
 
 def _of_partition(body: Buffer, partition: TopicIdPartition) -> dict[str, Any]:
     answer = _object(_parsed(body), "the answer")
-    told = (_text(answer, "topic"), _text(answer, "topic_id"), _integer(answer, "partition"))
+    told = (_field(answer, "topic", str), _field(answer, "topic_id", str), _integer(answer, "partition"))
     if told != (partition.topic, str(partition.topic_id), partition.partition):
         raise CorruptSegment(
             f"the service answered about another partition: {_shown(told[0])}-{told[2]} with the topic id "
@@ -156,12 +158,12 @@ def _segment(entry: dict[str, Any], partition: TopicIdPartition) -> RemoteLogSeg
         broker_id=_integer(entry, "broker_id"),
         segment_leader_epochs=_epochs(entry),
         custom_metadata=_bytes(entry, "custom_metadata"),
-        txn_index_empty=_flag(entry, "txn_index_empty"),
+        txn_index_empty=_field({"txn_index_empty": False, **entry}, "txn_index_empty", bool),
     )
 
 
 def _epochs(entry: dict[str, Any]) -> tuple[LeaderEpoch, ...]:
-    pairs = _list(entry, "leader_epochs")
+    pairs = _field(entry, "leader_epochs", list)
     if not all(isinstance(pair, list) and len(pair) == 2 and all(map(_is_integer, pair)) for pair in pairs):
         raise _wrong("leader_epochs")
     epochs = leader_epochs(pairs)
@@ -181,23 +183,16 @@ def _object(value: object, what: str) -> dict[str, Any]:
     return value
 
 
-def _list(answer: dict[str, Any], name: str) -> list[Any]:
+def _field(answer: dict[str, Any], name: str, kind: type[T]) -> T:
     value = answer.get(name)
-    if not isinstance(value, list):
-        raise _wrong(name)
-    return value
-
-
-def _text(answer: dict[str, Any], name: str) -> str:
-    value = answer.get(name)
-    if not isinstance(value, str):
+    if not isinstance(value, kind):
         raise _wrong(name)
     return value
 
 
 def _uuid(answer: dict[str, Any], name: str) -> Uuid:
     try:
-        return Uuid.parse(_text(answer, name))
+        return Uuid.parse(_field(answer, name, str))
     except ValueError:
         raise _wrong(name) from None
 
@@ -220,18 +215,11 @@ def _count(answer: dict[str, Any], name: str) -> int:
     return number
 
 
-def _flag(answer: dict[str, Any], name: str) -> bool:
-    value = answer.get(name, False)
-    if not isinstance(value, bool):
-        raise _wrong(name)
-    return value
-
-
 def _bytes(answer: dict[str, Any], name: str) -> bytes | None:
     if answer.get(name) is None:
         return None
     try:
-        return base64.b64decode(_text(answer, name), validate=True)
+        return base64.b64decode(_field(answer, name, str), validate=True)
     except (binascii.Error, ValueError):
         raise _wrong(name) from None
 
