@@ -7,7 +7,7 @@
 Rules of the file:
 
 - `location_schema.json`, beside this module, has this project's numbers. `remote.locator.schema.file` names another.
-- A role says what a field means, and with that its type. The roles of `_REQUIRED` have to be there.
+- A role says what a field means, and with that its type. Required ones have to be there.
 - A field with `tag` is a tagged field. A field without it stands behind the field that `after` names. Without both it
   is the last one of its struct.
 - A file that breaks a rule is a ConfigError with the file's name and the place in it.
@@ -20,7 +20,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from remote_fetch.config.files import read_file
 from remote_fetch.errors import ConfigError
@@ -35,26 +35,26 @@ _FIRST_VERSION = 13
 _LAST_VERSION = 2**15 - 1
 _MAX_TAG = 2**31 - 1
 
-_TYPES: Mapping[str, tuple[str, Any]] = MappingProxyType(
+
+class _Role(NamedTuple):
+    """The message of a role, Kafka's type and the default. None: that of the type, and null if the type allows it."""
+
+    message: str
+    type: str
+    default: Any = None
+    is_required: bool = True
+
+
+_ROLES: Mapping[str, _Role] = MappingProxyType(
     {
-        "location_requested": ("bool", False),
-        "supported_formats": ("[]string", None),
-        "segment_id": ("uuid", None),
-        "custom_metadata": ("bytes", None),
-        "start_offset": ("int64", -1),
-        "end_offset": ("int64", -1),
-        "size_bytes": ("int64", -1),
+        "location_requested": _Role("request", "bool", False),
+        "supported_formats": _Role("request", "[]string"),
+        "segment_id": _Role("response", "uuid"),
+        "custom_metadata": _Role("response", "bytes"),
+        "start_offset": _Role("response", "int64", -1, is_required=False),
+        "end_offset": _Role("response", "int64", -1, is_required=False),
+        "size_bytes": _Role("response", "int64", -1, is_required=False),
     }
-)
-"""Kafka's type and the default of each role. Default None: that of the type, and null if the type allows it."""
-_REQUIRED: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "request": frozenset({"location_requested", "supported_formats"}),
-        "response": frozenset({"segment_id", "custom_metadata"}),
-    }
-)
-_OPTIONAL: Mapping[str, frozenset[str]] = MappingProxyType(
-    {"request": frozenset(), "response": frozenset({"start_offset", "end_offset", "size_bytes"})}
 )
 _STRUCTS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -78,7 +78,7 @@ class SchemaField:
 
     def definition(self, version: int) -> dict[str, Any]:
         """The field in the notation of Kafka's message definitions, for `version` and later."""
-        kind, default = _TYPES[self.role]
+        _, kind, default, _ = _ROLES[self.role]
         versions = f"{version}+"
         found: dict[str, Any] = {"name": self.name, "type": kind, "versions": versions, "ignorable": True}
         if default is not None:
@@ -166,7 +166,7 @@ def _fields(given: Mapping[str, Any], message: Message, name: str) -> tuple[Sche
         raise _wrong(f"{name}: {message} has to be a list of fields")
     found = tuple(_field(entry, message, f"{name}: {message}[{number}]") for number, entry in enumerate(entries))
     roles = [field.role for field in found]
-    missing = _REQUIRED[message].difference(roles)
+    missing = {role for role, known in _ROLES.items() if known.message == message and known.is_required} - set(roles)
     if missing:
         raise _wrong(f"{name}: {message} has no field of the role {min(missing)}")
     if len(set(roles)) < len(roles):
@@ -182,9 +182,9 @@ def _field(entry: object, message: Message, where: str) -> SchemaField:
         raise _wrong(f"{where}: {min(strange)!r} is not a key of a field")
     role, struct, name = entry["role"], entry["struct"], entry["name"]
     tag, after = entry.get("tag"), entry.get("after")
-    roles = _REQUIRED[message] | _OPTIONAL[message]
-    if not isinstance(role, str) or role not in roles:
-        raise _wrong(f"{where}: role {role!r}: choose one of {', '.join(sorted(roles))}")
+    roles = sorted(known for known, its in _ROLES.items() if its.message == message)
+    if role not in roles:
+        raise _wrong(f"{where}: role {role!r}: choose one of {', '.join(roles)}")
     if not isinstance(struct, str) or struct not in _STRUCTS[message]:
         raise _wrong(f"{where}: struct {struct!r}: choose one of {', '.join(sorted(_STRUCTS[message]))}")
     if not isinstance(name, str) or not name.isidentifier():
