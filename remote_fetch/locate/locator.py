@@ -25,7 +25,6 @@ __all__ = [
     "PlannedLocator",
     "SharedLocator",
     "SharedStepwiseLocator",
-    "StepwiseGuessing",
     "StepwiseLocator",
 ]
 
@@ -64,7 +63,8 @@ class GuessingLocator(Locator, EndMeasurer, Protocol):
     """A locator whose ends may be guesses."""
 
 
-class StepwiseLocator(Protocol):
+@runtime_checkable
+class StepwiseLocator(GuessingLocator, Protocol):
     """A locator that learns a segment only by asking for an offset of it. A plan asks for the offsets that it needs."""
 
     def reach(
@@ -74,11 +74,6 @@ class StepwiseLocator(Protocol):
 
         It replaces what was known of the partition. Under read_committed it has the lists of aborted transactions.
         """
-
-
-@runtime_checkable
-class StepwiseGuessing(GuessingLocator, StepwiseLocator, Protocol):
-    """A stepwise locator whose ends may be guesses."""
 
 
 class ExactEnds(Locator, Protocol):
@@ -220,7 +215,7 @@ class SharedLocator:
 class SharedStepwiseLocator(SharedLocator):
     """A stepwise locator for several threads."""
 
-    def __init__(self, locator: StepwiseGuessing) -> None:
+    def __init__(self, locator: StepwiseLocator) -> None:
         super().__init__(locator)
         self._stepwise = locator
 

@@ -29,7 +29,7 @@ from remote_fetch.locate.locator import (
     GuessingLocator,
     SharedLocator,
     SharedStepwiseLocator,
-    StepwiseGuessing,
+    StepwiseLocator,
 )
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IsolationLevel, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
@@ -122,7 +122,7 @@ class Session:
             self.fallback = FallbackRule(self.observe, self.surveyor.explain, self.brokers, hint=hint)
             located_by = self.locating.open(planned, self.brokers)
             self.locator_name = type(located_by).__name__
-            self.stepwise = SharedStepwiseLocator(located_by) if isinstance(located_by, StepwiseGuessing) else None
+            self.stepwise = SharedStepwiseLocator(located_by) if isinstance(located_by, StepwiseLocator) else None
             self.locator: GuessingLocator = self.stepwise or SharedLocator(
                 beside_brokers(located_by, self.brokers, self.observe),
                 by_partition=isinstance(located_by, ListingLocator),
