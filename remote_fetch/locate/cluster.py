@@ -130,7 +130,16 @@ class Cluster:
         `timeout_s` None: the timeout of the cluster. Raises KafkaException with the broker's error:
         UNKNOWN_TOPIC_OR_PART, TOPIC_AUTHORIZATION_FAILED, _TIMED_OUT.
         """
-        found = self._described(name, timeout_s)
+
+        def ask(admin: AdminClient, timeout_s: float) -> Any:
+            wanted = TopicCollection([name])
+            answers = admin.describe_topics(wanted, include_authorized_operations=True, request_timeout=timeout_s)
+            try:
+                return answers[name].result()
+            finally:
+                del answers  # else the future, its error and this frame hold each other, and the client
+
+        found = self._asked(ask, timeout_s)
         self.answered()
         self._in_sync = addresses_of(found) or self._in_sync
         raw = raw_uuid(found.topic_id)
@@ -193,19 +202,6 @@ class Cluster:
         """As `topic_settings`, of one broker, without secrets. Needs DESCRIBE_CONFIGS on the cluster."""
         number = str(min(self.metadata().brokers))
         return settings_of(self._admin_client(), ResourceType.BROKER, number, min(_SETTINGS_S, self._timeout_s))
-
-    def _described(self, name: str, timeout_s: float | None) -> Any:
-        """The description of a topic by the AdminClient. Raises KafkaException."""
-
-        def ask(admin: AdminClient, timeout_s: float) -> Any:
-            wanted = TopicCollection([name])
-            answers = admin.describe_topics(wanted, include_authorized_operations=True, request_timeout=timeout_s)
-            try:
-                return answers[name].result()
-            finally:
-                del answers  # else the future, its error and this frame hold each other, and the client
-
-        return self._asked(ask, timeout_s)
 
     def _asked(self, ask: Callable[[AdminClient, float], T], timeout_s: float | None = None) -> T:
         """The answer of the AdminClient. If its broker does not answer, a new client asks another."""
