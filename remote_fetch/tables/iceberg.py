@@ -109,6 +109,7 @@ class IcebergTarget:
                 f"partition_by={list(partition_by)}: the table {self.name} is partitioned by "
                 f"{[name if how == 'identity' else f'{how}({name})' for name, how in existing]}",
                 key="partition_by",
+                hint="Give day(timestamp) as day and hour(timestamp) as hour. An export has no other transforms",
             )
         try:
             why = misfit(self._table, schema)
