@@ -19,7 +19,7 @@ from fetchers.any_fsspec import FsspecFetcher
 from fetchers.http import HttpFetcher
 from fetchers.local import LocalFetcher
 from fetchers.memory import MemoryFetcher
-from remote_fetch.errors import SegmentNotFound, StorageTimeout, StorageUnavailable
+from remote_fetch.errors import ConfigError, SegmentNotFound, StorageDenied, StorageTimeout, StorageUnavailable
 from remote_fetch.fetch.spi import RemoteStorageFetcher
 from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata, TopicIdPartition
 from remote_fetch.testing import contract_parts as parts
@@ -147,8 +147,6 @@ class Plain(SegmentStore):
     """Keeps the contract; the others are it, but for one thing."""
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        from remote_fetch.errors import ConfigError
-
         if not configs:
             raise ConfigError("nothing is configured")
         self.closed = False
@@ -160,7 +158,10 @@ class Plain(SegmentStore):
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
     ) -> memoryview:
         self.refuse_if_closed()
-        return super().fetch_log_segment(metadata, start_position, end_position)
+        return self.log(metadata, start_position, end_position)
+
+    def log(self, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> memoryview:
+        return super().fetch_log_segment(metadata, start, end)
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes | None:
         self.refuse_if_closed()
@@ -172,28 +173,22 @@ class Plain(SegmentStore):
 
 
 class EndsInclusive(Plain):
-    def fetch_log_segment(
-        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
-    ) -> memoryview:
-        return super().fetch_log_segment(metadata, start_position, end_position + 1 if end_position >= 0 else -1)
+    def log(self, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> memoryview:
+        return super().log(metadata, start, end + 1 if end >= 0 else -1)
 
 
 class RaisesPastTheEnd(Plain):
-    def fetch_log_segment(
-        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
-    ) -> memoryview:
-        found = super().fetch_log_segment(metadata, start_position, end_position)
-        if not found and end_position != start_position:
+    def log(self, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> memoryview:
+        found = super().log(metadata, start, end)
+        if not found and end != start:
             raise StorageUnavailable("416")
         return found
 
 
 class EmptyForMissing(Plain):
-    def fetch_log_segment(
-        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
-    ) -> memoryview:
+    def log(self, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> memoryview:
         try:
-            return super().fetch_log_segment(metadata, start_position, end_position)
+            return super().log(metadata, start, end)
         except LookupError:
             raise
         except Exception:
@@ -216,11 +211,9 @@ class TakesAnything(Plain):
 
 
 class LeaksTheSdk(Plain):
-    def fetch_log_segment(
-        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
-    ) -> memoryview:
+    def log(self, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> memoryview:
         try:
-            return super().fetch_log_segment(metadata, start_position, end_position)
+            return super().log(metadata, start, end)
         except Exception as error:
             raise FileNotFoundError("theirs") from error
 
@@ -232,13 +225,11 @@ class OneHandle(Plain):
         super().configure(configs)
         self.files = {segment.metadata.segment_id: io.BytesIO(segment.log) for segment in parts.stored_segments()}
 
-    def fetch_log_segment(
-        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
-    ) -> memoryview:
-        super().fetch_log_segment(metadata, 0, 1)
+    def log(self, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> memoryview:
+        super().log(metadata, 0, 1)
         file = self.files[metadata.segment_id]
-        file.seek(start_position)
-        return memoryview(file.read() if end_position < 0 else file.read(end_position - start_position))
+        file.seek(start)
+        return memoryview(file.read() if end < 0 else file.read(end - start))
 
 
 class IndexByStart(Plain):
@@ -262,11 +253,7 @@ class AbsentWhenWrittenAgain(IndexByStart):
 
 
 class AbsentWhenDenied(Plain):
-    def fetch_log_segment(
-        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
-    ) -> memoryview:
-        from remote_fetch.errors import StorageDenied
-
+    def log(self, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> memoryview:
         raise StorageDenied("no")
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes | None:
@@ -380,9 +367,7 @@ def test_a_listing_that_mixes_up_segments_is_noticed(kind: type[LocalFetcher], t
 class Stalls(Plain):
     """Waits for longer than it may, and takes half of an index for the whole."""
 
-    def fetch_log_segment(
-        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
-    ) -> memoryview:
+    def log(self, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> memoryview:
         threading.Event().wait(2)
         raise StorageTimeout("too late")
 
