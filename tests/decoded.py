@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
+from confluent_kafka import Message
 
 from remote_fetch.decode import run_reference
 from remote_fetch.decode.decoded_rows import DecodedRows, Tables, arrow_of
@@ -17,7 +18,7 @@ from remote_fetch.decode.run_status import RunStatus
 from remote_fetch.formats.batches import BatchHeader
 from remote_fetch.testing.records import Record, encode_records
 
-__all__ = ["USUAL", "ArrowReader", "decoded"]
+__all__ = ["USUAL", "ArrowReader", "decoded", "fields"]
 
 USUAL: Mapping[str, Any] = {
     "key": b"k",
@@ -75,3 +76,22 @@ class ArrowReader:
 
     def drain(self) -> list[pa.RecordBatch]:
         return arrow_of(self._reader.drain())
+
+
+def fields(message: Message) -> tuple[Any, ...]:
+    """The values of all accessors of a message."""
+    return (
+        type(message),
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.key(),
+        message.value(),
+        message.headers(),
+        message.error(),
+        message.timestamp(),
+        message.latency(),
+        message.leader_epoch(),
+        message.delivery_count(),
+        len(message),
+    )

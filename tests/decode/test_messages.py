@@ -29,7 +29,7 @@ from remote_fetch.decode.run_decoder import BatchReader
 from remote_fetch.formats.batches import HEADER_BYTES, BatchHeader, read_header
 from remote_fetch.testing.records import Record, encode_batch
 from tests.cases import each_of
-from tests.decoded import decoded
+from tests.decoded import decoded, fields
 from tests.searches import examples
 
 EVERYTHING = 2**63 - 1
@@ -79,24 +79,6 @@ def expected(record: Record, leader_epoch: int = 3) -> Arguments:
     stamp = (1, BASE_MS + record.timestamp_delta_ms)
     offset = 100 + record.offset_delta
     return ("t", 0, offset, record.key, record.value, headers or None, None, stamp, -1.0, leader_epoch)
-
-
-def fields(message: Message) -> Arguments:
-    """All that a message says."""
-    return (
-        type(message),
-        message.topic(),
-        message.partition(),
-        message.offset(),
-        message.key(),
-        message.value(),
-        message.headers(),
-        message.error(),
-        message.timestamp(),
-        message.latency(),
-        message.leader_epoch(),
-        len(message),
-    )
 
 
 SOME = (

@@ -19,6 +19,7 @@ from remote_fetch.prepare.arguments import parse_isolation
 from remote_fetch.prepare.job import plan_job
 from remote_fetch.scan.scan import Scan
 from remote_fetch.session.session import Session
+from tests.decoded import fields
 from tests.rig import topics
 from tests.rig.rig import Rig
 
@@ -82,25 +83,6 @@ def from_store(rig: Rig, topic: str) -> tuple[list[Message], int]:
             while len(cursor):
                 messages += cursor.take(7)
         return messages, session.counters.report().broker_records
-
-
-def fields(message: Message) -> tuple[Any, ...]:
-    """The values of all accessors of a message."""
-    return (
-        type(message),
-        message.topic(),
-        message.partition(),
-        message.offset(),
-        message.key(),
-        message.value(),
-        message.headers(),
-        message.error(),
-        message.timestamp(),
-        message.latency(),
-        message.leader_epoch(),
-        message.delivery_count(),
-        len(message),
-    )
 
 
 @pytest.mark.parametrize("timestamps", ["CreateTime", "LogAppendTime"])
