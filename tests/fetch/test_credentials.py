@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,7 @@ from remote_fetch.fetch import credentials
 from remote_fetch.fetch.credentials import Renewal
 from remote_fetch.fetch.spi import CredentialRefresher
 from remote_fetch.testing.stores import SegmentStore
+from tests.clock import Clock
 
 
 class Refreshing(SegmentStore):
@@ -28,19 +30,10 @@ class Refreshing(SegmentStore):
             raise self.error
 
 
-class Clock:
-    """Time that stands still until it is moved."""
-
-    now_s = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(credentials, "time", clock)
+    monkeypatch.setattr(credentials, "time", SimpleNamespace(monotonic=clock))
     return clock
 
 

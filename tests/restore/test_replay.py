@@ -13,20 +13,8 @@ from confluent_kafka import KafkaException
 from remote_fetch.decode.columns import schema_for
 from remote_fetch.restore import replay as module
 from remote_fetch.restore.replay import REPLAYED_COLUMNS, Pace, Replayed, replay
+from tests.clock import Clock
 from tests.restore.fake_target import FakeTarget
-
-
-class Clock:
-    """A clock that only sleeping moves."""
-
-    def __init__(self) -> None:
-        self.now = 50.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 def batches(*counts: int) -> Iterator[pa.RecordBatch]:
@@ -75,9 +63,9 @@ def test_partitions_by_key_and_new_timestamps() -> None:
 )
 def test_the_pace(pace: Pace, least_s: float) -> None:
     """5,000 records, with 12.5 MB of keys and values. The last records are sent when the time of all others is over."""
-    clock = Clock()
+    clock = Clock(50.0)
     replayed(FakeTarget(logs={0: []}), 5_000, pace=pace, clock=clock)
-    took_s = clock.now - 50
+    took_s = clock.now_s - 50
     assert took_s >= least_s
     assert took_s <= 1.3 * least_s
 
