@@ -27,7 +27,7 @@ from collections.abc import Collection, Iterator, Sequence
 from importlib import import_module
 from typing import Any, TextIO, cast
 
-from remote_fetch.cli.parser import Parser
+from remote_fetch.cli.parser import Parser, about
 from remote_fetch.errors import RemoteFetchError
 from remote_fetch.failures.file_errors import file_fault
 
@@ -53,7 +53,7 @@ _COMMANDS = {
     "demo": "a tour of a small bucket that ships with the package",
     "completion": "print the script of a shell's completion",
 }
-"""The commands. Each is a module of this package."""
+"""The commands. Each is a module of this package with the functions `add_options` and `run`."""
 _PRINTING = frozenset({"ls", "bounds", "plan", "cat", "grep", "dump", "offsets", "demo", "completion"})
 """The commands that only print. The reader of their output may have had enough of it."""
 _MODULES = {"bounds": "bounds_table"}
@@ -176,7 +176,10 @@ def _parser(loaded: Collection[str]) -> Parser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary in _COMMANDS.items():
         if name in loaded:
-            import_module(f"remote_fetch.cli.{_MODULES.get(name, name)}").add_parser(commands, summary)
+            module = import_module(f"remote_fetch.cli.{_MODULES.get(name, name)}")
+            command = commands.add_parser(name, help=summary, description=about(module.__doc__))
+            command.set_defaults(run=module.run)
+            module.add_options(command)
         else:
             commands.add_parser(name, help=summary)
     return parser

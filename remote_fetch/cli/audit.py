@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from remote_fetch.amounts import counted, human_bytes
 from remote_fetch.checks.audit import Audit
@@ -30,13 +30,13 @@ from remote_fetch.checks.deep_journal import DeepJournal, place_of
 from remote_fetch.checks.findings import SEVERITIES, Finding, FindingKind, Severity
 from remote_fetch.cli.color import Color, Paint, add_color_option, paint_from
 from remote_fetch.cli.ls import print_table
-from remote_fetch.cli.options import CHECK_THE_URL, Once, about, add_common_options, add_json_option, config_from
+from remote_fetch.cli.options import CHECK_THE_URL, Once, add_common_options, add_json_option, config_from
 from remote_fetch.cli.progress import Progress
 from remote_fetch.errors import ConfigError
 from remote_fetch.failures.file_errors import file_fault
 from remote_fetch.session.session import Session
 
-__all__ = ["WRONG", "add_parser"]
+__all__ = ["WRONG", "add_options", "run"]
 
 WRONG = 3
 """The exit code if something is wrong: 1 and 2 mean, as in every command, that it could not run."""
@@ -45,10 +45,8 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _HEADS = ("TOPIC", "PARTITIONS", "SEGMENTS", "LOG BYTES", "OBJECTS", "OBJECT BYTES", "OLDEST", "NEWEST")
 
 
-def add_parser(commands: Any, summary: str) -> None:
-    """Add this command to `commands`, with `summary` as its short help."""
-    parser = commands.add_parser("audit", help=summary, description=about(__doc__))
-    parser.set_defaults(run=_run)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
     parser.add_argument("-t", dest="topic", metavar="TOPIC", action=Once, help="only this topic (default: all topics)")
     parser.add_argument("--deep", action="store_true", help="read every segment, and check each batch and each index")
     parser.add_argument(
@@ -75,7 +73,8 @@ def _duration_ms(text: str) -> int:
     return int(match[1]) * _UNITS_S[match[2]] * 1000
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command. Returns the exit code."""
     began = time.monotonic()
     if arguments.journal is not None and not arguments.deep:
         raise ConfigError("--journal is for --deep, which reads the segments", key="--journal")

@@ -14,14 +14,14 @@ from typing import Any
 
 from remote_fetch.amounts import human_bytes
 from remote_fetch.cli.ls import print_table
-from remote_fetch.cli.options import Once, about, add_common_options, add_json_option, config_from, partitions_from
+from remote_fetch.cli.options import Once, add_common_options, add_json_option, config_from, partitions_from
 from remote_fetch.cli.report import Warnings
 from remote_fetch.errors import UnknownTopic
 from remote_fetch.prepare.arguments import choose_partitions, parse_numbers
 from remote_fetch.prepare.log_layout import LogLayout, log_layouts
 from remote_fetch.session.session import Session
 
-__all__ = ["add_parser"]
+__all__ = ["add_options", "run"]
 
 _OFFSETS = {
     "LOG START": "log_start",
@@ -37,10 +37,8 @@ _OFFSETS = {
 _BYTES = {"REMOTE": "remote_bytes", "STORED": "stored_bytes", "LOCAL": "local_bytes"}
 
 
-def add_parser(commands: Any, summary: str) -> None:
-    """Add this command to `commands`, with `summary` as its short help."""
-    parser = commands.add_parser("bounds", help=summary, description=about(__doc__))
-    parser.set_defaults(run=_run)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
     parser.add_argument(
         "-t", dest="topic", metavar="TOPIC", action=Once, required=True, help="the topic; NAME:ID for one topic id"
     )
@@ -49,7 +47,8 @@ def add_parser(commands: Any, summary: str) -> None:
     add_common_options(parser)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command. Returns the exit code."""
     warnings, wanted = Warnings(), parse_numbers(partitions_from(arguments))
     with Session.open(config_from(arguments), warnings) as session:
         found = session.locator.partitions(arguments.topic, wanted)

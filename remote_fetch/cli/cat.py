@@ -13,11 +13,11 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.kcat_options import add_kcat_options
-from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from, topics_from
+from remote_fetch.cli.options import add_common_options, add_range_options, config_from, topics_from
 from remote_fetch.cli.output import add_output_options, has_report, print_records, print_report, printer_from
 from remote_fetch.cli.printer import ROW_COLUMNS, Printer
 from remote_fetch.cli.progress import Progress
@@ -30,13 +30,12 @@ from remote_fetch.session.session import Session
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["add_parser"]
+__all__ = ["add_options", "run"]
 
 
-def add_parser(commands: Any, summary: str) -> None:
-    """Add this command to `commands`, with `summary` as its short help."""
-    parser = commands.add_parser("cat", help=summary, description=about(__doc__))
-    parser.set_defaults(run=lambda arguments: _run(arguments, parser))
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.set_defaults(parser=parser)
     add_range_options(parser, topic_required=False, several=True)
     add_common_options(parser)
     output = add_output_options(parser)
@@ -49,9 +48,10 @@ def add_parser(commands: Any, summary: str) -> None:
     add_kcat_options(parser)
 
 
-def _run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command. Returns the exit code."""
     if arguments.names and arguments.group is None:
-        parser.error("topics as words belong to -G; without a group each topic needs its -t")
+        arguments.parser.error("topics as words belong to -G; without a group each topic needs its -t")
     if arguments.lists:
         from remote_fetch.cli.metadata import print_metadata  # noqa: PLC0415 - only the chosen mode is loaded
 
@@ -62,7 +62,7 @@ def _run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
         return print_group(arguments, printer)
     if not arguments.topics:
-        parser.error("the following arguments are required: -t")
+        arguments.parser.error("the following arguments are required: -t")
     return _cat(arguments, printer)
 
 

@@ -14,27 +14,24 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import Any
 
 from remote_fetch.cli.app import whole_parser
 from remote_fetch.errors import MissingExtra
 
-__all__ = ["add_parser"]
+__all__ = ["add_options", "run"]
 
 _SHELLS = ("bash", "zsh", "fish")
 
 
-def add_parser(commands: Any, summary: str) -> None:
-    """Add this command to `commands`, with `summary` as its short help."""
-    parser = commands.add_parser(
-        "completion", help=summary, description=(__doc__ or "").partition("\n\nRules")[0],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    parser.set_defaults(run=_run)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.description = (__doc__ or "").partition("\n\nRules")[0]
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("shell", metavar="SHELL", choices=_SHELLS, help=" or ".join(_SHELLS))
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command. Returns the exit code."""
     try:
         import shtab  # noqa: PLC0415 - an extra
     except ImportError as error:

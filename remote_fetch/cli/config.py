@@ -11,26 +11,24 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
 
 from remote_fetch.checks.check import State
 from remote_fetch.checks.storage_checks import config_checks
 from remote_fetch.cli.check_lines import check_as_json, print_check
 from remote_fetch.cli.color import add_color_option, paint_from
 from remote_fetch.cli.masked import masked
-from remote_fetch.cli.options import about, add_common_options, add_json_option, config_from
+from remote_fetch.cli.options import add_common_options, add_json_option, config_from
+from remote_fetch.cli.parser import about
 from remote_fetch.config import Config
 from remote_fetch.fetch.broker_file import Completed, complete
 
-__all__ = ["add_parser"]
+__all__ = ["add_options", "run"]
 
 
-def add_parser(commands: Any, summary: str) -> None:
-    """Add this command to `commands`, with `summary` as its short help."""
-    parser = commands.add_parser("config", help=summary, description=about(__doc__))
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     check = actions.add_parser("check", help="show what was understood, and try it", description=about(__doc__))
-    check.set_defaults(run=_run)
     check.add_argument(
         "-t", dest="topic", metavar="TOPIC", help="try a segment of this topic; NAME:ID for one topic id"
     )
@@ -39,7 +37,8 @@ def add_parser(commands: Any, summary: str) -> None:
     add_common_options(check)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command. Returns the exit code."""
     completed = complete(Config.parse(config_from(arguments)))
     if arguments.json:
         _print_configuration_as_json(completed)

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from remote_fetch.cli.ls import print_segments
-from remote_fetch.cli.options import about
 from remote_fetch.cli.plan import print_plan
 from remote_fetch.cli.printer import ROW_COLUMNS, iso_time
 from remote_fetch.cli.report import report_lines
@@ -33,21 +32,20 @@ from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.scan.scan import Scan
 from remote_fetch.session.session import Session
 
-__all__ = ["add_parser"]
+__all__ = ["add_options", "run"]
 
 _TOPIC = "tx"
 _PARTITION = 1
 _WIDTH = 56
 
 
-def add_parser(commands: Any, summary: str) -> None:
-    """Add this command to `commands`, with `summary` as its short help."""
-    parser = commands.add_parser("demo", help=summary, description=about(__doc__))
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
     parser.add_argument("--copy", metavar="DIR", help="write the bucket into this new directory, and read nothing")
-    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command. Returns the exit code."""
     bucket = Path(__file__).with_name("demo_bucket")
     if arguments.copy is not None:
         return _copy(bucket, arguments.copy)

@@ -24,13 +24,13 @@ from remote_fetch.cli.bounds import isolation_of
 from remote_fetch.cli.check_lines import check_as_json, print_check
 from remote_fetch.cli.color import add_color_option, paint_from
 from remote_fetch.cli.masked import masked
-from remote_fetch.cli.options import Once, about, add_common_options, add_json_option, config_from
+from remote_fetch.cli.options import Once, add_common_options, add_json_option, config_from
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError
 from remote_fetch.plan.prices import Prices
 from remote_fetch.session.price_table import open_prices
 
-__all__ = ["add_parser"]
+__all__ = ["add_options", "run"]
 
 _SAMPLE_BYTES = 64 << 20
 _ENOUGH_BYTES = 1 << 20
@@ -39,10 +39,8 @@ _CONFIGURATION = "configuration of read_arrow, RemoteConsumer and Spark, and of 
 _UNFINISHED = "configuration so far, with which nothing could be read"
 
 
-def add_parser(commands: Any, summary: str) -> None:
-    """Add this command to `commands`, with `summary` as its short help."""
-    parser = commands.add_parser("doctor", help=summary, description=about(__doc__))
-    parser.set_defaults(run=_run)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
     parser.add_argument(
         "-t", dest="topic", metavar="TOPIC", action=Once, help="the topic (default: the first that is in the tier)"
     )
@@ -57,7 +55,8 @@ def add_parser(commands: Any, summary: str) -> None:
     add_common_options(parser)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command. Returns the exit code."""
     if arguments.sample_bytes < 1:
         raise ConfigError(f"--sample-bytes {arguments.sample_bytes}: give a number above 0", key="--sample-bytes")
     configs = config_from(arguments)

@@ -22,7 +22,7 @@ from typing import Any
 from remote_fetch.cli.dump_files import dump_file
 from remote_fetch.cli.dump_lines import Lines
 from remote_fetch.cli.dump_log import LogDump, say
-from remote_fetch.cli.options import about, add_common_options, add_json_option, config_from
+from remote_fetch.cli.options import add_common_options, add_json_option, config_from
 from remote_fetch.errors import ConfigError, CorruptSegment, FallsBackError, RemoteFetchError, UnknownTopic
 from remote_fetch.hosts import check_password, shown_url
 from remote_fetch.model import (
@@ -37,7 +37,7 @@ from remote_fetch.prepare.arguments import choose_partitions
 from remote_fetch.prepare.segment_bytes import index_bytes, object_segment, segment_bytes
 from remote_fetch.session.session import Session
 
-__all__ = ["add_parser"]
+__all__ = ["add_options", "run"]
 
 _LOG = OBJECT_KINDS[0]
 _SUFFIXES: Mapping[str, str] = {
@@ -58,10 +58,8 @@ _KEPT_KEYS = ("fetch.", "remote.storage.options.", "remote.storage.fetcher.")
 """The keys for reading an object: budgets, deadlines, credentials, the fetcher. The layout is that of one object."""
 
 
-def add_parser(commands: Any, summary: str) -> None:
-    """Add this command to `commands`, with `summary` as its short help."""
-    parser = commands.add_parser("dump", help=summary, description=about(__doc__))
-    parser.set_defaults(run=_run)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
     parser.add_argument("objects", metavar="OBJECT", nargs="*", help="a file, or the URL of an object")
     named = parser.add_argument_group("segments by offset, instead of objects")
     named.add_argument("-t", dest="topic", metavar="TOPIC", help="the topic; NAME:ID for one id")
@@ -92,7 +90,8 @@ def add_parser(commands: Any, summary: str) -> None:
     )  # fmt: skip
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command. Returns the exit code."""
     if bool(arguments.objects) == (arguments.topic is not None):
         raise ConfigError("dump: give objects, or -t TOPIC -p PARTITION -o OFFSET", key="dump")
     if not 0 <= (arguments.base_offset or 0) <= MAX_OFFSET:

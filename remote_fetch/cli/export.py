@@ -19,7 +19,6 @@ from typing import Any
 
 from remote_fetch.cli.bounds import bounds_of, isolation_of
 from remote_fetch.cli.options import (
-    about,
     add_common_options,
     add_json_option,
     add_range_options,
@@ -36,7 +35,7 @@ from remote_fetch.failures.file_errors import file_fault
 from remote_fetch.observe import Counters, Event, Notice
 from remote_fetch.tables.export_plan import TIER
 
-__all__ = ["add_parser"]
+__all__ = ["add_options", "run"]
 
 _SIZE = re.compile(r"0*([1-9][0-9]{0,17})([KMGkmg]?)")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -44,10 +43,8 @@ _OF_A_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Full, full for this user, a file that is too large, broken. A write that fails for one of these names no file."""
 
 
-def add_parser(commands: Any, summary: str) -> None:
-    """Add this command to `commands`, with `summary` as its short help."""
-    parser = commands.add_parser("export", help=summary, description=about(__doc__))
-    parser.set_defaults(run=_run)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
     add_range_options(parser, topic_required=True, ends=f"{TIER} (default), latest")
     add_common_options(parser)
     target = parser.add_argument_group("target")
@@ -75,7 +72,8 @@ def add_parser(commands: Any, summary: str) -> None:
     output.add_argument("-q", dest="quiet", action="store_true", help="no progress and no warnings on stderr")
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command. Returns the exit code."""
     warnings, counters = list[str](), Counters()
     refuse_packs(arguments.unpack)
     start, end = bounds_of(arguments, TIER)

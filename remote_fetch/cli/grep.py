@@ -13,12 +13,12 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from remote_fetch.checks.search import PARTITIONERS, Conditions, partition_of
 from remote_fetch.checks.where import Where
 from remote_fetch.cli.bounds import plans_from
-from remote_fetch.cli.options import Once, about, add_common_options, add_range_options, config_from, topics_from
+from remote_fetch.cli.options import Once, add_common_options, add_range_options, config_from, topics_from
 from remote_fetch.cli.output import add_output_options, has_report, print_records, print_report, printer_from
 from remote_fetch.cli.printer import ROW_COLUMNS
 from remote_fetch.cli.progress import Progress
@@ -33,7 +33,7 @@ from remote_fetch.session.session import Session
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["NONE_MATCHES", "add_parser"]
+__all__ = ["NONE_MATCHES", "add_options", "run"]
 
 NONE_MATCHES = 3
 """The exit code if no record matches: 1 and 2 mean, as in every command, that it could not run."""
@@ -41,10 +41,8 @@ _WHERE_COLUMNS = (*ROW_COLUMNS, "timestamp", "leaderEpoch")
 """The columns of a condition. Those that are not printed are read with a condition only."""
 
 
-def add_parser(commands: Any, summary: str) -> None:
-    """Add this command to `commands`, with `summary` as its short help."""
-    parser = commands.add_parser("grep", help=summary, description=about(__doc__))
-    parser.set_defaults(run=_run)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
     wanted = parser.add_argument_group("conditions, all of which a record has to meet")
     wanted.add_argument("-k", "--key", action=Once, metavar="KEY", help="the key is this text")
     wanted.add_argument(
@@ -99,7 +97,8 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode("utf-8", "surrogateescape")
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command. Returns the exit code."""
     printer, conditions = printer_from(arguments), _conditions(arguments)
     where = None if arguments.where is None else Where(arguments.where)
     began = time.monotonic()

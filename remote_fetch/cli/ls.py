@@ -20,7 +20,6 @@ from remote_fetch.amounts import counted, human_bytes
 from remote_fetch.cli.chart import chart_of
 from remote_fetch.cli.chart_option import ON_TERMINAL, add_chart_option, check_chart_option, draw_chart
 from remote_fetch.cli.options import (
-    about,
     add_common_options,
     add_json_option,
     add_topics_option,
@@ -38,17 +37,15 @@ from remote_fetch.observe import unusable_text
 from remote_fetch.session.parallel import all_at_once
 from remote_fetch.session.session import Session
 
-__all__ = ["add_parser", "print_segments", "print_table"]
+__all__ = ["add_options", "print_segments", "print_table", "run"]
 
 _HEADINGS = ("TOPIC", "PARTITION", "START", "END", "SIZE", "MAX TIMESTAMP", "SEGMENT ID")
 _UNUSABLE, _STORED = "ORPHANS", "STORED"
 _NUMBERS = frozenset({"PARTITION", "START", "END", "SIZE", _STORED})
 
 
-def add_parser(commands: Any, summary: str) -> None:
-    """Add this command to `commands`, with `summary` as its short help."""
-    parser = commands.add_parser("ls", help=summary, description=about(__doc__))
-    parser.set_defaults(run=_run)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
     add_topics_option(parser, required=False)
     parser.add_argument("-p", dest="partitions", metavar="PARTITION", action="append", help="only this partition")
     add_json_option(parser, "a segment")
@@ -56,7 +53,8 @@ def add_parser(commands: Any, summary: str) -> None:
     add_common_options(parser)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command. Returns the exit code."""
     topics, partitions = topics_from(arguments), partitions_from(arguments)
     check_chart_option(arguments)
     warnings = Warnings()

@@ -19,25 +19,22 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from remote_fetch.cli.options import about, add_json_option
+from remote_fetch.cli.options import add_json_option
 from remote_fetch.errors import ConfigError
 from remote_fetch.failures.file_errors import file_fault
 from remote_fetch.restore.journal import JournalHead, read_maps
 from remote_fetch.restore.offset_map import OffsetMap
 
-__all__ = ["add_parser"]
+__all__ = ["add_options", "run"]
 
 _MAX_BYTES = 256 << 20
 _STDIN = "-"
 _DIGITS = re.compile(r"[0-9]{1,19}")
 
 
-def add_parser(commands: Any, summary: str) -> None:
-    """Add this command to `commands`, with `summary` as its short help."""
-    parser = commands.add_parser("offsets", help=summary, description=about(__doc__))
-    parser.set_defaults(run=_run)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
     parser.add_argument("journal", metavar="JOURNAL", help="the journal of the restore")
     parser.add_argument(
         "offsets", metavar="FILE", nargs="?", default="-",
@@ -46,7 +43,8 @@ def add_parser(commands: Any, summary: str) -> None:
     add_json_option(parser, "a row")
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command. Returns the exit code."""
     head, maps, given_up = read_maps(Path(arguments.journal))
     if given_up is not None:
         known = maps[given_up]

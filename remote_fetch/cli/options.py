@@ -20,7 +20,6 @@ from remote_fetch.model import TopicIdPartition, Uuid
 __all__ = [
     "CHECK_THE_URL",
     "Once",
-    "about",
     "add_common_options",
     "add_json_option",
     "add_range_options",
@@ -49,11 +48,6 @@ class Once(argparse.Action):
         if getattr(namespace, self.dest) is not None:
             parser.error(f"{option}: given twice, {getattr(namespace, self.dest)!r} and {values!r}; give one")
         setattr(namespace, self.dest, values)
-
-
-def about(doc: str | None) -> str:
-    """The help text of a command: the first paragraph of its module's docstring."""
-    return (doc or "").partition("\n\n")[0]
 
 
 def add_json_option(group: Any, prints: str) -> None:

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
-__all__ = ["Parser", "whole_number"]
+__all__ = ["Parser", "about", "whole_number"]
 
 
 _UNRECOGNIZED = "unrecognized arguments: "
@@ -39,6 +39,11 @@ _OTHER_NAMES = {
     "--topic": "-t",
 }
 """Names of kafka-console-consumer and other tools for options of a command."""
+
+
+def about(doc: str | None) -> str:
+    """The help text of a command: the first paragraph of its module's docstring."""
+    return (doc or "").partition("\n\n")[0]
 
 
 def whole_number(text: str) -> int:

@@ -12,13 +12,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from remote_fetch.amounts import counted, human_bytes, per_get
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.chart import Chart, chart_of
 from remote_fetch.cli.chart_option import ON_TERMINAL, add_chart_option, check_chart_option, draw_chart
-from remote_fetch.cli.options import about, add_common_options, add_json_option, add_range_options, config_from
+from remote_fetch.cli.options import add_common_options, add_json_option, add_range_options, config_from
 from remote_fetch.cli.report import Warnings
 from remote_fetch.errors import Unlocatable
 from remote_fetch.plan.cost import PlanCost, StoredSize, estimate, untold
@@ -30,13 +29,11 @@ from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.session.price_table import open_prices
 from remote_fetch.session.session import Session
 
-__all__ = ["add_parser", "print_plan"]
+__all__ = ["add_options", "print_plan", "run"]
 
 
-def add_parser(commands: Any, summary: str) -> None:
-    """Add this command to `commands`, with `summary` as its short help."""
-    parser = commands.add_parser("plan", help=summary, description=about(__doc__))
-    parser.set_defaults(run=_run)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
     add_range_options(parser, topic_required=True, several=True)
     add_common_options(parser)
     add_json_option(parser, "with the plan, to save or compare")
@@ -48,7 +45,8 @@ def add_parser(commands: Any, summary: str) -> None:
     )
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command. Returns the exit code."""
     warnings = Warnings()
     check_chart_option(arguments)
     with Session.open(config_from(arguments), warnings) as session:

@@ -12,11 +12,10 @@ import argparse
 import json
 import time
 from contextlib import closing
-from typing import Any
 
 from remote_fetch.amounts import counted, human_bytes
 from remote_fetch.cli.bounds import plans_from
-from remote_fetch.cli.options import about, add_common_options, add_json_option, add_range_options, config_from
+from remote_fetch.cli.options import add_common_options, add_json_option, add_range_options, config_from
 from remote_fetch.cli.output import print_report
 from remote_fetch.cli.progress import Progress
 from remote_fetch.cli.restore import add_target_options, target_from
@@ -30,13 +29,11 @@ from remote_fetch.scan.scan import Scan
 from remote_fetch.session.price_table import open_prices
 from remote_fetch.session.session import Session
 
-__all__ = ["add_parser"]
+__all__ = ["add_options", "run"]
 
 
-def add_parser(commands: Any, summary: str) -> None:
-    """Add this command to `commands`, with `summary` as its short help."""
-    parser = commands.add_parser("replay", help=summary, description=about(__doc__))
-    parser.set_defaults(run=_run)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
     add_range_options(parser, topic_required=True)
     target = add_target_options(
         parser, to_help="bootstrap.servers of the target (default: those of -b)", topic_help="the topic to write to"
@@ -59,7 +56,8 @@ def add_parser(commands: Any, summary: str) -> None:
     add_common_options(parser)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command. Returns the exit code."""
     if arguments.to_topic is None:
         raise ConfigError("name the topic to write to: --to-topic TOPIC", key="--to-topic")
     for name in ("max_records_per_second", "max_bytes_per_second"):

@@ -19,7 +19,7 @@ from typing import Any
 
 from remote_fetch.amounts import counted, human_bytes
 from remote_fetch.cli.bounds import isolation_of
-from remote_fetch.cli.options import Once, about, add_common_options, add_json_option, config_from, pairs_from
+from remote_fetch.cli.options import Once, add_common_options, add_json_option, config_from, pairs_from
 from remote_fetch.cli.output import print_report
 from remote_fetch.cli.progress import Progress
 from remote_fetch.config.client import check_client, check_utf8, of_librdkafka
@@ -35,7 +35,7 @@ from remote_fetch.session.librdkafka import check_properties
 from remote_fetch.session.price_table import open_prices
 from remote_fetch.session.session import Session
 
-__all__ = ["DIFFERENT", "add_parser", "add_target_options", "target_from"]
+__all__ = ["DIFFERENT", "add_options", "add_target_options", "run", "target_from"]
 
 DIFFERENT = 3
 """The exit code if the new topic differs: 1 and 2 mean, as in every command, that it could not end."""
@@ -68,10 +68,8 @@ def target_from(arguments: argparse.Namespace, brokers: str | None, topic: str) 
     return Target(properties, topic)
 
 
-def add_parser(commands: Any, summary: str) -> None:
-    """Add this command to `commands`, with `summary` as its short help."""
-    parser = commands.add_parser("restore", help=summary, description=about(__doc__))
-    parser.set_defaults(run=_run)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
     parser.add_argument(
         "-t", dest="topic", metavar="TOPIC", action=Once, required=True, help="the old topic; NAME:ID for one topic id"
     )
@@ -103,7 +101,8 @@ def add_parser(commands: Any, summary: str) -> None:
     add_common_options(parser)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command. Returns the exit code."""
     began = time.monotonic()
     name, config = arguments.topic.partition(":")[0], config_from(arguments)
     to_topic = name if arguments.to_topic is None else arguments.to_topic

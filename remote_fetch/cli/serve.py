@@ -15,7 +15,7 @@ import sys
 from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any
 
-from remote_fetch.cli.options import about, add_common_options, config_from, pairs_from
+from remote_fetch.cli.options import add_common_options, config_from, pairs_from
 from remote_fetch.config.client import check_client, mechanism_of, of_librdkafka, with_own
 from remote_fetch.errors import ConfigError, MissingExtra
 from remote_fetch.session.session import Session
@@ -23,15 +23,13 @@ from remote_fetch.session.session import Session
 if TYPE_CHECKING:
     from remote_fetch.service.settings import ServiceSettings
 
-__all__ = ["add_parser"]
+__all__ = ["add_options", "run"]
 
 _LOGGERS = ("remote_fetch", "uvicorn")
 
 
-def add_parser(commands: Any, summary: str) -> None:
-    """Add this command to `commands`, with `summary` as its short help."""
-    parser = commands.add_parser("serve", help=summary, description=about(__doc__))
-    parser.set_defaults(run=_run)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
     add_common_options(parser)
     _add_listening(parser.add_argument_group("listening"))
     _add_clients(parser.add_argument_group("clients"))
@@ -96,7 +94,8 @@ _LEAST: dict[str, float] = {
 _MOST: dict[str, float] = {"url_lifetime": 3_600, "allowed_for": 600, "refused_for": 600, "threads": 256}
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command. Returns the exit code."""
     try:
         from remote_fetch.service import app, server  # noqa: PLC0415 - an extra
     except ImportError as error:

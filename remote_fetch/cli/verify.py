@@ -26,7 +26,6 @@ from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.color import Color, Paint, add_color_option, paint_from
 from remote_fetch.cli.options import (
     CHECK_THE_URL,
-    about,
     add_common_options,
     add_json_option,
     add_range_options,
@@ -42,7 +41,7 @@ from remote_fetch.progress import Position
 from remote_fetch.session.price_table import open_prices
 from remote_fetch.session.session import Session
 
-__all__ = ["DIFFERENT", "add_parser"]
+__all__ = ["DIFFERENT", "add_options", "run"]
 
 DIFFERENT = 3
 """The exit code if something differs: 1 and 2 mean, as in every command, that it could not run."""
@@ -56,10 +55,8 @@ _KNOWN_BUG = (
 )
 
 
-def add_parser(commands: Any, summary: str) -> None:
-    """Add this command to `commands`, with `summary` as its short help."""
-    parser = commands.add_parser("verify", help=summary, description=about(__doc__))
-    parser.set_defaults(run=_run)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
     add_range_options(parser, topic_required=True)
     add_common_options(parser)
     checks = parser.add_argument_group("comparison")
@@ -77,7 +74,8 @@ def add_parser(commands: Any, summary: str) -> None:
     checks.add_argument("-q", dest="quiet", action="store_true", help="no progress and no report on stderr")
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command. Returns the exit code."""
     if not 0 < arguments.sample <= 1:
         raise ConfigError(f"--sample {arguments.sample:g}: give a share above 0 and up to 1", key="--sample")
     seed = random.SystemRandom().randrange(10**9) if arguments.seed is None else arguments.seed

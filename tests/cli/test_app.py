@@ -145,7 +145,7 @@ def test_fine_is_0(run: Run, bucket: str) -> None:
 def test_interrupted_inside_confluent_kafka_is_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     handed_on = SystemError("describe_topics returned a result with an exception set")
     handed_on.__cause__ = KeyboardInterrupt()
-    monkeypatch.setattr(ls, "_run", raising(handed_on))
+    monkeypatch.setattr(ls, "run", raising(handed_on))
     outcome = run("ls", "-b", "127.0.0.1:1")
     assert (outcome.code, outcome.stderr) == (130, "")
 
@@ -165,7 +165,7 @@ def test_interrupted_during_imports_is_130() -> None:
 
 
 def test_interrupted_is_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ls, "_run", raising(KeyboardInterrupt()))
+    monkeypatch.setattr(ls, "run", raising(KeyboardInterrupt()))
     outcome = run("ls")
     assert (outcome.code, outcome.stderr) == (130, "")
 
@@ -181,7 +181,7 @@ def test_interrupted_is_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_broker_and_client_errors_name_their_source(
     run: Run, monkeypatch: pytest.MonkeyPatch, code: int, said: str
 ) -> None:
-    monkeypatch.setattr(ls, "_run", raising(KafkaException(KafkaError(code))))
+    monkeypatch.setattr(ls, "run", raising(KafkaException(KafkaError(code))))
     outcome = run("ls")
     assert (outcome.code, outcome.stdout) == (1, b"")
     assert outcome.stderr.startswith(f"remote-fetch: {said}")
@@ -266,7 +266,7 @@ def patched(body: str, output: str, *options: str) -> subprocess.CompletedProces
         "    unread.register(file, 0)\n"
         "    assert not stat.S_ISFIFO(os.fstat(file).st_mode) or unread.poll(60_000)\n"
         f"def run(arguments):\n    {body}\n"
-        "ls._run = run\n"
+        "ls.run = run\n"
         "sys.argv = ['remote-fetch', 'ls']\n"
         "sys.exit(main())\n"
     )

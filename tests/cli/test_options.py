@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from remote_fetch.cli.options import (
-    about,
     add_common_options,
     add_range_options,
     config_from,
     pairs_from,
     partitions_from,
 )
+from remote_fetch.cli.parser import about
 from remote_fetch.cli.restore import target_from
 from remote_fetch.errors import ConfigError
 
