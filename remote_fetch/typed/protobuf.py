@@ -37,7 +37,7 @@ from remote_fetch.typed.compute import pc
 from remote_fetch.typed.outcome import Decoder, Undecodable
 from remote_fetch.typed.protobuf_depth import depth_check
 from remote_fetch.typed.protobuf_exact import check_times, has_times, oddity
-from remote_fetch.typed.protobuf_files import known_files, proto_of, without_dates
+from remote_fetch.typed.protobuf_files import files_of, known_files, proto_of, without_dates
 from remote_fetch.typed.schema_text import SchemaText
 
 __all__ = ["ProtobufReader"]
@@ -259,10 +259,9 @@ def _at_or_none(file: Any, path: tuple[int, ...]) -> Any:
 
 def _check_edition(file: Any) -> None:
     """Raise ConfigError if the file, or one that it imports, is written in an edition, and not as proto2 or proto3."""
-    if proto_of(file).syntax == "editions":
-        _refuse(f"the Protobuf schema has an edition in {file.name}; only proto2 and proto3 can be decoded")
-    for each in file.dependencies:
-        _check_edition(each)
+    for each in reversed(files_of(file)):
+        if proto_of(each).syntax == "editions":
+            _refuse(f"the Protobuf schema has an edition in {each.name}; only proto2 and proto3 can be decoded")
 
 
 def _check_groups(message: Any) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from remote_fetch.typed.arrays import Column
 from remote_fetch.typed.compute import pc
 from remote_fetch.typed.outcome import Undecodable
+from remote_fetch.typed.protobuf_files import files_of, proto_of
 
 __all__ = ["depth_check"]
 
@@ -30,7 +31,8 @@ def depth_check(message: Any) -> Callable[[Column], None]:
     from google.protobuf.message_factory import GetMessageClass  # noqa: PLC0415
 
     pool = DescriptorPool()
-    _add_bare(message.file, pool, set())
+    for file in files_of(message.file):
+        pool.Add(_bare_file(file))
     parse = GetMessageClass(pool.FindMessageTypeByName(message.full_name)).FromString
 
     def check(payloads: Column) -> None:
@@ -43,22 +45,14 @@ def depth_check(message: Any) -> Callable[[Column], None]:
     return check
 
 
-def _add_bare(file: Any, pool: Any, done: set[str]) -> None:
-    """Add a file, after those that it imports, with fields that are messages alone."""
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto  # noqa: PLC0415 - an extra
-
-    if file.name in done:
-        return
-    done.add(file.name)
-    for each in file.dependencies:
-        _add_bare(each, pool, done)
-    proto = FileDescriptorProto()
-    file.CopyToProto(proto)
+def _bare_file(file: Any) -> Any:
+    """A file with fields that are messages alone."""
+    proto = proto_of(file)
     del proto.extension[:], proto.service[:]
     proto.ClearField("options")
     for each in proto.message_type:
         _bare(each)
-    pool.Add(proto)
+    return proto
 
 
 def _bare(message: Any) -> None:

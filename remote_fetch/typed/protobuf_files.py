@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from importlib import import_module
 from typing import Any
 
-__all__ = ["known_files", "proto_of", "without_dates"]
+__all__ = ["files_of", "known_files", "proto_of", "without_dates"]
 
 _KNOWN_FILE = re.compile(rb"(?:google/type|confluent|confluent/types?)/\w+(?=\.proto)")
 _DATES = ("google.type.Date", "google.type.TimeOfDay")
@@ -47,7 +47,7 @@ def without_dates(message: Any) -> Any:
     """The message, in which dates and times of day have another name."""
     from google.protobuf.descriptor_pool import DescriptorPool  # noqa: PLC0415 - an extra
 
-    files = _files(message.file)
+    files = files_of(message.file)
     if not any(each.full_name in _DATES for file in files for each in file.message_types_by_name.values()):
         return message
     pool = DescriptorPool()
@@ -85,7 +85,7 @@ def proto_of(file: Any) -> Any:
     return proto
 
 
-def _files(file: Any) -> list[Any]:
+def files_of(file: Any) -> list[Any]:
     """The file and all that it imports, each behind its imports."""
     found: dict[str, Any] = {}
     todo = [file]
