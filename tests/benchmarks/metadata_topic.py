@@ -33,7 +33,7 @@ from remote_fetch.model import RemoteLogSegmentId, TopicIdPartition, Uuid
 from tests.benchmarks.bench_metadata import RECORDS_PER_SEGMENT, TOPICS, upload
 from tests.benchmarks.metadata_readers import Job, Result
 from tests.rig.rig import Rig, single
-from tests.rig.topics import QUIET, admin, create_topic, produce, wait_tiered
+from tests.rig.topics import QUIET, admin, make_tiered
 
 __all__ = ["MetadataTopic", "metadata_topic", "run"]
 
@@ -180,9 +180,7 @@ def first_answer(rounds: int) -> str:
         tempfile.TemporaryDirectory(prefix="remote-fetch-bench-") as folder,
         single(Path(folder), properties=properties, full_compiler=True) as rig,
     ):
-        create_topic(rig, "orders")
-        produce(rig, "orders", 600)
-        wait_tiered(rig, "orders")
+        make_tiered(rig, "orders", 600)
         times = {}
         for reader in ("remote-fetch", "first plan"):
             job = Job(reader, rig.bootstrap, "orders", remote=str(rig.remote))

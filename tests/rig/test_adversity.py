@@ -37,9 +37,7 @@ pytestmark = pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)
 
 def history(rig: Rig, topic: str, count: int = RECORDS) -> None:
     """Produce records that fill some segments, and wait until all are only in the tier."""
-    topics.create_topic(rig, topic)
-    topics.produce(rig, topic, count, sizes=(300, 700))
-    topics.wait_tiered(rig, topic)
+    topics.make_tiered(rig, topic, count, sizes=(300, 700))
 
 
 def local_tail(rig: Rig, topic: str, count: int = 30) -> None:

@@ -69,9 +69,7 @@ def test_a_topic_that_was_deleted(
 ) -> None:
     """The broker deletes its objects. In a copy of the tier they are left, and the delete list has them all."""
     topic = new_topic("audit-deleted")
-    topics.create_topic(rig, topic)
-    topics.produce(rig, topic, 60)
-    topics.wait_tiered(rig, topic)
+    topics.make_tiered(rig, topic, 60)
     copy = shutil.copytree(rig.remote, tmp_path / "copy")
     folder = tier_folder(rig, topic, 0)
     admin = topics.admin(rig)

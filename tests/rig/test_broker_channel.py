@@ -64,9 +64,7 @@ def test_where_the_local_log_begins(rig: Rig) -> None:
 @pytest.mark.slow
 def test_a_tier_whose_records_are_deleted(rig: Rig) -> None:
     topic = "channel-deleted"
-    topics.create_topic(rig, topic)
-    topics.produce(rig, topic, 200)
-    topics.wait_tiered(rig, topic)
+    topics.make_tiered(rig, topic, 200)
     topics.set_config(rig, topic, local_retention_ms=-2)
     tiered = oracle(rig, topic).latest_tiered
     topics.produce(rig, topic, 3, seed=1, sizes=(4,))  # too few to close a segment: they stay local

@@ -17,9 +17,7 @@ def test_a_brokers_file_and_its_address(
     rig_43: Rig, new_topic: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     topic = new_topic("file")
-    topics.create_topic(rig_43, topic)
-    topics.produce(rig_43, topic, 40)
-    topics.wait_tiered(rig_43, topic)
+    topics.make_tiered(rig_43, topic, 40)
     file = str(rig_43.nodes[1].folder / "server.properties")
     common = ["-b", rig_43.bootstrap, "-t", topic, "-X", "log_level=0"]
     assert main(["config", "check", "--broker-properties", file, *common]) == 0, capsys.readouterr().out

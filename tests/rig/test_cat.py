@@ -22,9 +22,7 @@ def cat(rig: Rig, topic: str, *argv: str) -> list[str]:
 def test_following(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
     """The stream has the history from the tier, then records written during the read, up to a count."""
     topic = new_topic("follow")
-    topics.create_topic(rig_43, topic)
-    topics.produce(rig_43, topic, 40)
-    topics.wait_tiered(rig_43, topic)
+    topics.make_tiered(rig_43, topic, 40)
     command = cat(rig_43, topic, "-J", "--binary", "base64", "-c", "60")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, killed_after(_TIMEOUT_S, process):
         assert process.stdout is not None
@@ -37,9 +35,7 @@ def test_following(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
 
 def test_the_last_few_and_the_end(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
     topic = new_topic("tail")
-    topics.create_topic(rig_43, topic)
-    topics.produce(rig_43, topic, 20)
-    topics.wait_tiered(rig_43, topic)
+    topics.make_tiered(rig_43, topic, 20)
     topics.set_config(rig_43, topic, local_retention_ms=-2)
     topics.produce(rig_43, topic, 10, seed=1)
     for argv, offsets in (

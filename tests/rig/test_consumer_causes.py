@@ -45,9 +45,7 @@ _MORE_READS = 5
 
 def history(rig: Rig, topic: str, *, tail: int = TAIL) -> int:
     """Produce records that are only in the tier, then some that stay local. Returns the end offset."""
-    topics.create_topic(rig, topic)
-    topics.produce(rig, topic, RECORDS, sizes=(300, 700))
-    topics.wait_tiered(rig, topic)
+    topics.make_tiered(rig, topic, RECORDS, sizes=(300, 700))
     topics.set_config(rig, topic, local_retention_ms=-2)
     topics.produce(rig, topic, tail, seed=77, sizes=(300, 400))
     return RECORDS + tail

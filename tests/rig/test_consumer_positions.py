@@ -82,9 +82,7 @@ def test_an_assignment_that_is_refused(
 ) -> None:
     """librdkafka has dropped the partitions of before. In a group whose rebalances are incremental it keeps them."""
     topic = new_topic("refused")
-    topics.create_topic(rig_43, topic)
-    topics.produce(rig_43, topic, 120)
-    topics.wait_tiered(rig_43, topic)
+    topics.make_tiered(rig_43, topic, 120)
     strategy = {"partition.assignment.strategy": "cooperative-sticky"} if is_incremental else {}
     earliest = {"group.id": topic, "auto.offset.reset": "earliest"}
     consumer = RemoteConsumer({**config_of(rig_43), **earliest, **strategy, **more})
@@ -112,9 +110,7 @@ def test_a_static_member_that_another_one_has_fenced(
 ) -> None:
     """The other one gets its partitions, and librdkafka calls no callback."""
     topic = new_topic("fenced")
-    topics.create_topic(rig_43, topic)
-    topics.produce(rig_43, topic, 1_000)
-    topics.wait_tiered(rig_43, topic)
+    topics.make_tiered(rig_43, topic, 1_000)
     member = {"group.id": topic, "group.instance.id": "one", "heartbeat.interval.ms": 200, "session.timeout.ms": 6000}
     config = {**config_of(rig_43), **member, "auto.offset.reset": "earliest", **more}
     old, new = RemoteConsumer(config), RemoteConsumer(config)

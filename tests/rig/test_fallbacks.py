@@ -341,9 +341,7 @@ def test_what_is_local_is_told_from_what_is_not_tiered(
 def guarded(needs_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """A broker with access control and a topic in its tier."""
     with single(tmp_path_factory.mktemp("guarded"), access_control=True) as running:
-        topics.create_topic(running, "guarded")
-        topics.produce(running, "guarded", 60)
-        topics.wait_tiered(running, "guarded")
+        topics.make_tiered(running, "guarded", 60)
         yield running
 
 
@@ -385,9 +383,7 @@ def test_metadata_that_cannot_be_read(guarded: Rig, reader: dict[str, Any], isol
 def test_damage_that_the_broker_gives_too_ends_the_read(rig: Rig, new_topic: Callable[[str], str], codec: str) -> None:
     """The only copy is damaged. The broker gives it as it is, and a plain consumer checks no checksum by default."""
     topic = new_topic(f"damaged-{codec}")
-    topics.create_topic(rig, topic)
-    topics.produce(rig, topic, 80, compression_type=codec, sizes=(200, 400))
-    topics.wait_tiered(rig, topic)
+    topics.make_tiered(rig, topic, 80, compression_type=codec, sizes=(200, 400))
     written = topics.broker_records(rig, topic, 0, "read_uncommitted")
     log = sorted(tier_folder(rig, topic, 0).glob("*.log"))[1]
     data = bytearray(log.read_bytes())

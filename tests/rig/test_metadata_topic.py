@@ -26,7 +26,17 @@ from tests.rig.acls import allow, deny, revoke_all
 from tests.rig.brokers import FASTER_RESTARTS
 from tests.rig.faults import failing_uploads, tier_folder, topic_id
 from tests.rig.rig import Rig, single
-from tests.rig.topics import QUIET, admin, create_topic, delete_records, delete_topic, offsets, produce, wait_tiered
+from tests.rig.topics import (
+    QUIET,
+    admin,
+    create_topic,
+    delete_records,
+    delete_topic,
+    make_tiered,
+    offsets,
+    produce,
+    wait_tiered,
+)
 
 NewTopic = Callable[[str], str]
 
@@ -107,9 +117,7 @@ def test_timelines_are_what_lies_in_the_tier(rig: Rig, reader: Reader, new_topic
 
 def test_refresh_sees_what_was_uploaded_and_deleted_since(rig: Rig, reader: Reader, new_topic: NewTopic) -> None:
     topic = new_topic("refreshed")
-    create_topic(rig, topic)
-    produce(rig, topic, 90)
-    wait_tiered(rig, topic)
+    make_tiered(rig, topic, 90)
     (partition,) = reader.locator.partitions(topic)
     before = reader.locator.timeline(partition)
 
@@ -132,18 +140,14 @@ def test_refresh_sees_what_was_uploaded_and_deleted_since(rig: Rig, reader: Read
 
 def test_a_topic_of_the_same_name_is_another_topic(rig: Rig, reader: Reader, new_topic: NewTopic) -> None:
     topic = new_topic("again")
-    create_topic(rig, topic)
-    produce(rig, topic, 60)
-    wait_tiered(rig, topic)
+    make_tiered(rig, topic, 60)
     (old,) = reader.locator.partitions(topic)
     assert reader.locator.timeline(old).segments
 
     delete_topic(rig, topic)
     with pytest.raises(UnknownTopic, match="the cluster has no topic"):
         reader.locator.partitions(topic)
-    create_topic(rig, topic)
-    produce(rig, topic, 30, seed=1)
-    wait_tiered(rig, topic)
+    make_tiered(rig, topic, 30, seed=1)
 
     (new,) = reader.locator.partitions(topic)
     assert new.topic_id != old.topic_id

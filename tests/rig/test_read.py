@@ -169,9 +169,7 @@ def test_the_tail_comes_through_the_broker(rig: Rig, new_topic: Callable[[str], 
 
 def test_bounds_across_the_end_of_the_tier(rig: Rig, new_topic: Callable[[str], str]) -> None:
     topic = new_topic("read")
-    topics.create_topic(rig, topic)
-    topics.produce(rig, topic, 100)
-    topics.wait_tiered(rig, topic)
+    topics.make_tiered(rig, topic, 100)
     topics.set_config(rig, topic, local_retention_ms=-2)
     topics.produce(rig, topic, 20, seed=1)
     everything = topics.broker_records(rig, topic, 0, "read_uncommitted")
@@ -265,9 +263,7 @@ def test_a_filter_on_a_time_after_all_records_leaves_out_an_untiered_log(
 @pytest.mark.parametrize("skips", [False, True])
 def test_the_log_start_moves_under_the_reader(rig_43: Rig, new_topic: Callable[[str], str], skips: bool) -> None:
     rig, topic = rig_43, new_topic("read")
-    topics.create_topic(rig, topic)
-    topics.produce(rig, topic, 200, sizes=(600, 700))
-    topics.wait_tiered(rig, topic)
+    topics.make_tiered(rig, topic, 200, sizes=(600, 700))
     expected = topics.broker_records(rig, topic, 0, "read_uncommitted")
     reset = {"auto.offset.reset": "earliest"} if skips else {}
     reader = remote_fetch.read_arrow(

@@ -42,9 +42,7 @@ def fill(rig: Rig, topic: str) -> None:
 
 def fill_a_little(rig: Rig, topic: str) -> None:
     """Forty records in one partition."""
-    topics.create_topic(rig, topic)
-    topics.produce(rig, topic, 40)
-    topics.wait_tiered(rig, topic)
+    topics.make_tiered(rig, topic, 40)
 
 
 def arguments_of(lost: Rig, other: Rig, topic: str, journal: Path) -> list[str]:

@@ -12,7 +12,7 @@ from tests.rig.faults import failing_uploads, leader_epoch, new_leader_epoch, ti
 from tests.rig.metrics import topic_metrics
 from tests.rig.node import Node
 from tests.rig.rig import VERSIONS, Rig
-from tests.rig.topics import broker_records, create_topic, offsets, produce, wait_tiered
+from tests.rig.topics import broker_records, create_topic, make_tiered, offsets, produce, wait_tiered
 from tests.rig.transactions import interleaved_transactions, open_transaction
 
 NewTopic = Callable[[str], str]
@@ -68,9 +68,7 @@ def test_timestamps_are_the_brokers_where_the_topic_says_so(rig: Rig, new_topic:
 
 def test_uploads_fail_and_heal(rig: Rig, new_topic: NewTopic) -> None:
     topic = new_topic("uploads")
-    create_topic(rig, topic)
-    produce(rig, topic, 60)
-    wait_tiered(rig, topic)
+    make_tiered(rig, topic, 60)
     with failing_uploads(rig, topic, 0) as wait_failure:
         produce(rig, topic, 60, seed=1)
         wait_failure()
@@ -84,9 +82,7 @@ def test_uploads_fail_and_heal(rig: Rig, new_topic: NewTopic) -> None:
 @pytest.mark.scheduled
 def test_a_restart_begins_a_leader_epoch(rig: Rig, new_topic: NewTopic) -> None:
     topic = new_topic("epochs")
-    create_topic(rig, topic)
-    produce(rig, topic, 40)
-    wait_tiered(rig, topic)
+    make_tiered(rig, topic, 40)
     first = leader_epoch(rig, topic, 0)
     second = new_leader_epoch(rig, topic)
     produce(rig, topic, 40, seed=1)
@@ -98,9 +94,7 @@ def test_metrics_tell_what_came_through_the_broker_and_what_of_it_from_the_tier(
     rig_43: Rig, new_topic: NewTopic
 ) -> None:
     rig, topic = rig_43, new_topic("metrics")
-    create_topic(rig, topic)
-    produce(rig, topic, 100, sizes=(200,))
-    wait_tiered(rig, topic)
+    make_tiered(rig, topic, 100, sizes=(200,))
     before = topic_metrics(rig, topic)
     broker_records(rig, topic, 0, "read_committed")
     from_tier = topic_metrics(rig, topic) - before

@@ -32,7 +32,7 @@ from tests.own_processes import killed_after
 from tests.rig.acls import allow, revoke_all
 from tests.rig.faults import topic_id
 from tests.rig.rig import Rig, single
-from tests.rig.topics import create_topic, produce, wait_tiered
+from tests.rig.topics import make_tiered, produce, wait_tiered
 from tests.service.fakes import basic, bearer
 
 ROUTE = "/v1/topics/vended/partitions/0/segments"
@@ -51,9 +51,7 @@ TOKENS = {
 def guarded(needs_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """A broker with access control and a topic in its tier."""
     with single(tmp_path_factory.mktemp("vending"), access_control=True, properties=TOKENS) as running:
-        create_topic(running, "vended", 2)
-        produce(running, "vended", 60)
-        wait_tiered(running, "vended")
+        make_tiered(running, "vended", 60, partitions=2)
         yield running
 
 

@@ -204,9 +204,7 @@ def test_records_deleted_between_plan_and_read(
     rig_43: Rig, new_topic: Callable[[str], str], how: str, fails: bool, cut: bool
 ) -> None:
     topic = new_topic("spark")
-    topics.create_topic(rig_43, topic)
-    topics.produce(rig_43, topic, 200, sizes=(600, 700))
-    topics.wait_tiered(rig_43, topic)
+    topics.make_tiered(rig_43, topic, 200, sizes=(600, 700))
     expected = shown(topics.broker_records(rig_43, topic, 0, "read_uncommitted"))
     options = options_of(rig_43, topic, failOnDataLoss=str(fails).lower(), minPartitions="30" if cut else "1")
     plan = planned(options)
@@ -263,9 +261,7 @@ def test_a_topic_whose_objects_are_all_gone_behind_the_plan(
 
 def test_partitions_of_which_the_bucket_knows_nothing(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
     topic = new_topic("spark")
-    topics.create_topic(rig_43, topic, partitions=2)
-    topics.produce(rig_43, topic, 40)
-    topics.wait_tiered(rig_43, topic)
+    topics.make_tiered(rig_43, topic, 40, partitions=2)
     topics.set_config(rig_43, topic, local_retention_ms=-2)
     topics.produce(rig_43, topic, 3, partition=1, sizes=(4,))
     expected = [one for number in (0, 1) for one in topics.broker_records(rig_43, topic, number, "read_uncommitted")]
@@ -279,9 +275,7 @@ def test_partitions_of_which_the_bucket_knows_nothing(rig_43: Rig, new_topic: Ca
 def test_a_worker_that_cannot_reach_the_broker(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
     """The worker reads tiered records with the driver's answers, and reports once that it cannot ask the broker."""
     topic = new_topic("spark")
-    topics.create_topic(rig_43, topic)
-    topics.produce(rig_43, topic, 100)
-    topics.wait_tiered(rig_43, topic)
+    topics.make_tiered(rig_43, topic, 100)
     options = options_of(rig_43, topic)
     plan = planned(options)
     found, report = read({**options, "kafka.bootstrap.servers": "127.0.0.1:1"}, plan)

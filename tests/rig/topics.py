@@ -48,6 +48,7 @@ __all__ = [
     "delete_records",
     "delete_topic",
     "is_readable",
+    "make_tiered",
     "offsets",
     "oracle_record",
     "set_config",
@@ -243,6 +244,13 @@ def wait_tiered(rig: Rig, topic: str, partitions: Iterable[int] = (0,), *, gone_
 
     for partition in partitions:
         rig.until(f"{topic}-{partition} tiered", partial(tiered, partition))
+
+
+def make_tiered(rig: Rig, topic: str, count: int, *, partitions: int = 1, **produced: Any) -> None:
+    """Make a topic with `count` records in its first partition, all of them in the tier. `produced` as in `produce`."""
+    create_topic(rig, topic, partitions)
+    produce(rig, topic, count, **produced)
+    wait_tiered(rig, topic)
 
 
 def broker_records(
