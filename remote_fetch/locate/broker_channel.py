@@ -62,7 +62,7 @@ class BrokerChannel:
         self._connection: _AdminConnection | None = None
         self._settings: dict[str, Any] | None = None
         try:
-            self._settings = map_properties(properties, self._kafka.net.sasl.oauth.AbstractTokenProvider).usable()
+            self._settings = map_properties(properties, self._kafka.net.sasl.oauth.AbstractTokenProvider)
         except ConfigError as error:
             self._say_once("settings", error.message)
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 import importlib.util
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from remote_fetch.config.client import OTHER_NAMES
 from remote_fetch.errors import ConfigError
@@ -26,7 +26,6 @@ from remote_fetch.failures.file_errors import file_fault
 __all__ = [
     "PASSWORD_MECHANISMS",
     "TOKEN_MECHANISM",
-    "Mapped",
     "TokenCache",
     "given_settings",
     "map_properties",
@@ -37,25 +36,6 @@ PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 """SASL mechanisms that take a user name and a password."""
 TOKEN_MECHANISM = "OAUTHBEARER"
 """The SASL mechanism that takes a token."""
-
-
-class Mapped(NamedTuple):
-    """Settings of a KafkaAdminClient. They may be used only if `without_counterpart` is empty: see `usable`."""
-
-    settings: dict[str, Any]
-    without_counterpart: tuple[str, ...]
-    """Names of settings that would be lost, or `name=value` if only that value would be."""
-
-    def usable(self) -> dict[str, Any]:
-        """The settings. Raises ConfigError if some would be lost."""
-        if self.without_counterpart:
-            names = ", ".join(self.without_counterpart)
-            raise ConfigError(
-                f"kafka-python has no counterpart of what is configured: {names}",
-                key=self.without_counterpart[0],
-                hint="Use remote.locator=metadata-topic, which asks through librdkafka",
-            )
-        return self.settings
 
 
 class _Secret(str):
@@ -103,11 +83,11 @@ def given_settings(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {_ALIASES.get(name, name): value for name, value in properties.items() if value is not None and value != ""}
 
 
-def map_properties(properties: Mapping[str, Any], token_provider: type) -> Mapped:
+def map_properties(properties: Mapping[str, Any], token_provider: type) -> dict[str, Any]:
     """kafka-python's settings for librdkafka's `properties`.
 
     `token_provider` is kafka-python's base class of token providers. Raises ConfigError without `bootstrap.servers`,
-    and for files of keys and certificates that cannot be used.
+    if settings would be lost, and for files of keys and certificates that cannot be used.
     """
     given = given_settings(properties)
     servers = given.get("bootstrap.servers")
@@ -120,18 +100,29 @@ def map_properties(properties: Mapping[str, Any], token_provider: type) -> Mappe
         "security_protocol": protocol,
     }
     if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
-        return Mapped(settings, (f"security.protocol={protocol}",))
+        raise _without_counterpart([f"security.protocol={protocol}"])
     lost: list[str] = []
     if protocol.startswith("SASL"):
         settings |= _map_sasl(given, token_provider, lost)
     if protocol.endswith("SSL"):
         lost += (name for name in given if _is_tls(name) and name not in _TLS)
-        if not lost:
-            try:
-                settings["ssl_context"] = tls_context(given)
-            except (OSError, ValueError) as error:  # a file of keys that is missing or not a file of keys
-                raise ConfigError(f"the TLS settings cannot be used: {error}", key="ssl") from error
-    return Mapped(settings, tuple(sorted(lost)))
+    if lost:
+        raise _without_counterpart(sorted(lost))
+    if protocol.endswith("SSL"):
+        try:
+            settings["ssl_context"] = tls_context(given)
+        except (OSError, ValueError) as error:  # a file of keys that is missing or not a file of keys
+            raise ConfigError(f"the TLS settings cannot be used: {error}", key="ssl") from error
+    return settings
+
+
+def _without_counterpart(names: Sequence[str]) -> ConfigError:
+    """The error about settings that would be lost: their names, or `name=value` if only that value would be."""
+    return ConfigError(
+        f"kafka-python has no counterpart of what is configured: {', '.join(names)}",
+        key=names[0],
+        hint="Use remote.locator=metadata-topic, which asks through librdkafka",
+    )
 
 
 def _map_sasl(given: Mapping[str, Any], token_provider: type, lost: list[str]) -> dict[str, Any]:

@@ -145,7 +145,7 @@ class LocationChannel:
 
     def _settings(self) -> dict[str, Any]:
         try:
-            return map_properties(self._properties(), self._kafka.net.sasl.oauth.AbstractTokenProvider).usable()
+            return map_properties(self._properties(), self._kafka.net.sasl.oauth.AbstractTokenProvider)
         except ConfigError as error:
             raise ConfigError(f"remote.locator=broker: {error.message}", key=error.key, hint=error.hint) from error
 

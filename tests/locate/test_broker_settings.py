@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from remote_fetch.errors import ConfigError
-from remote_fetch.locate.broker_settings import Mapped, map_properties
+from remote_fetch.locate.broker_settings import map_properties
 from tests.rig.certificates import make_certificates
 
 CERTIFICATE = """\
@@ -48,38 +48,39 @@ class Tokens:
     """Stands for kafka-python's base class of token providers."""
 
 
-def mapped(**properties: Any) -> Mapped:
-    return map_properties(SERVERS | {name.replace("_", "."): value for name, value in properties.items()}, Tokens)
+def mapped(properties: dict[str, Any]) -> dict[str, Any]:
+    return map_properties(SERVERS | properties, Tokens)
 
 
 def lost(properties: dict[str, Any]) -> tuple[str, ...]:
-    return map_properties(SERVERS | properties, Tokens).without_counterpart
+    try:
+        mapped(properties)
+    except ConfigError as error:
+        return tuple(error.message.partition("no counterpart of what is configured: ")[2].split(", "))
+    return ()
 
 
 def test_plaintext_is_the_default() -> None:
-    assert mapped() == Mapped(
-        {
-            "bootstrap_servers": ["one:9092", "two:9093"],
-            "client_id": "remote-fetch",
-            "security_protocol": "PLAINTEXT",
-        },
-        (),
-    )
+    assert mapped({}) == {
+        "bootstrap_servers": ["one:9092", "two:9093"],
+        "client_id": "remote-fetch",
+        "security_protocol": "PLAINTEXT",
+    }
 
 
 def test_the_other_name_of_the_servers_and_the_client_id() -> None:
-    settings = map_properties({"metadata.broker.list": "one", "client.id": "me"}, Tokens).settings
+    settings = map_properties({"metadata.broker.list": "one", "client.id": "me"}, Tokens)
     assert (settings["bootstrap_servers"], settings["client_id"]) == (["one"], "me")
 
 
 def test_of_two_names_of_a_setting_the_last_counts() -> None:
     """As in librdkafka: a user's `sasl.mechanisms` stands behind the `sasl.mechanism` that it is set over."""
     names = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.mechanisms": "SCRAM-SHA-256"}
-    assert map_properties(SERVERS | names, Tokens).settings["sasl_mechanism"] == "SCRAM-SHA-256"
+    assert mapped(names)["sasl_mechanism"] == "SCRAM-SHA-256"
     turned = dict(reversed(names.items()))
-    assert map_properties(SERVERS | turned, Tokens).settings["sasl_mechanism"] == "PLAIN"
+    assert mapped(turned)["sasl_mechanism"] == "PLAIN"
     unset = {**names, "sasl.mechanisms": ""}
-    assert map_properties(SERVERS | unset, Tokens).settings["sasl_mechanism"] == "PLAIN"
+    assert mapped(unset)["sasl_mechanism"] == "PLAIN"
 
 
 @pytest.mark.parametrize("properties", [{}, {"bootstrap.servers": ""}, {"bootstrap.servers": None}])
@@ -90,7 +91,7 @@ def test_without_servers(properties: dict[str, Any]) -> None:
 
 
 def test_an_unknown_protocol_is_named() -> None:
-    assert mapped(security_protocol="quic").without_counterpart == ("security.protocol=QUIC",)
+    assert lost({"security.protocol": "quic"}) == ("security.protocol=QUIC",)
 
 
 def test_settings_that_librdkafka_does_not_read_do_not_count() -> None:
@@ -107,8 +108,7 @@ def test_settings_that_librdkafka_does_not_read_do_not_count() -> None:
 @pytest.mark.parametrize("name", ["sasl.mechanism", "sasl.mechanisms"])
 def test_user_and_password(mechanism: str, name: str) -> None:
     given = {"security.protocol": "sasl_plaintext", name: mechanism, "sasl.username": "u", "sasl.password": "p-secret"}
-    settings, missing = map_properties(SERVERS | given, Tokens)
-    assert missing == ()
+    settings = mapped(given)
     assert settings["security_protocol"] == "SASL_PLAINTEXT"
     assert settings["sasl_mechanism"] == mechanism.upper()
     assert (settings["sasl_plain_username"], settings["sasl_plain_password"]) == ("u", "p-secret")
@@ -129,10 +129,11 @@ def test_a_setting_never_heard_of_is_named() -> None:
 def test_kerberos(monkeypatch: pytest.MonkeyPatch, installed: bool) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name if installed else None)
     given = {"security.protocol": "SASL_PLAINTEXT", "sasl.kerberos.service.name": "broker"}
-    settings, missing = map_properties(SERVERS | given, Tokens)
-    assert (settings["sasl_mechanism"], settings["sasl_kerberos_service_name"]) == ("GSSAPI", "broker")
     package = "sasl.mechanism=GSSAPI (which needs the package gssapi)"
-    assert missing == (() if installed else (package,))
+    assert lost(given) == (() if installed else (package,))
+    if installed:
+        settings = mapped(given)
+        assert (settings["sasl_mechanism"], settings["sasl_kerberos_service_name"]) == ("GSSAPI", "broker")
     assert lost(given | {"sasl.kerberos.keytab": "file"}) == (
         ("sasl.kerberos.keytab",) if installed else ("sasl.kerberos.keytab", package)
     )
@@ -140,8 +141,7 @@ def test_kerberos(monkeypatch: pytest.MonkeyPatch, installed: bool) -> None:
 
 def tokens_of(callback: Callable[[str], Any], **more: Any) -> Any:
     given = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", "oauth_cb": callback, **more}
-    settings, missing = map_properties(SERVERS | given, Tokens)
-    assert missing == ()
+    settings = mapped(given)
     assert isinstance(settings["sasl_oauth_token_provider"], Tokens)
     return settings["sasl_oauth_token_provider"]
 
@@ -194,9 +194,7 @@ def files(tmp_path: Path) -> Path:
 
 def context_of(**properties: Any) -> ssl.SSLContext:
     given = {name.replace("__", "."): str(value) for name, value in properties.items()}
-    settings, missing = map_properties(SERVERS | {"security.protocol": "ssl"} | given, Tokens)
-    assert missing == ()
-    context = settings["ssl_context"]
+    context = mapped({"security.protocol": "ssl", **given})["ssl_context"]
     assert isinstance(context, ssl.SSLContext)
     return context
 
@@ -312,20 +310,14 @@ def test_ciphers() -> None:
 def test_tls_that_python_has_not_is_named_and_nothing_is_loaded() -> None:
     given = {"ssl.keystore.location": "x", "ssl.ca.location": "absent", "ssl_engine_callback_data": "x"}
     for protocol in ("SSL", "SASL_SSL"):
-        settings, missing = map_properties(
-            SERVERS | {"security.protocol": protocol, "sasl.mechanism": "PLAIN"} | given, Tokens
-        )
-        assert missing == ("ssl.keystore.location", "ssl_engine_callback_data")
-        assert "ssl_context" not in settings
+        named = lost({"security.protocol": protocol, "sasl.mechanism": "PLAIN", **given})
+        assert named == ("ssl.keystore.location", "ssl_engine_callback_data")
 
 
 def test_sasl_over_tls(files: Path) -> None:
-    settings, missing = map_properties(
-        SERVERS
-        | {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "p"}
-        | {"ssl.ca.location": str(files / "certificate.pem")},
-        Tokens,
+    settings = mapped(
+        {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "p"}
+        | {"ssl.ca.location": str(files / "certificate.pem")}
     )
-    assert missing == ()
     assert settings["sasl_plain_username"] == "u"
     shake_hands(settings["ssl_context"], files)
