@@ -22,7 +22,7 @@ from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import LogTruncated, OffsetOutOfRange, TopicRecreated
 from remote_fetch.failures.broker_errors import is_passing
 from remote_fetch.locate.cluster import Cluster
-from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition
+from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Notice, Observer
 
 __all__ = ["READ_AGAIN", "LogGuard", "Patience"]
@@ -93,7 +93,7 @@ class LogGuard:
         self._patience = patience or Patience()
         self._clock = clock
         self._is_away = False
-        self._asked_at: dict[TopicIdPartition, float] = {}
+        self._asked_at: dict[Uuid, float] = {}
         self._heard: dict[TopicIdPartition, _Heard] = {}
         self._told_gone: dict[TopicIdPartition, int] = {}
 
@@ -107,7 +107,7 @@ class LogGuard:
         self._authorise(partition, None)
 
     def _authorise(self, partition: TopicIdPartition, timeout_s: float | None) -> None:
-        asked_at = self._asked_at.get(_topic_of(partition))
+        asked_at = self._asked_at.get(partition.topic_id)
         if asked_at is None or self._clock() - asked_at >= _TOPIC_S:
             self._describe(partition, timeout_s)
 
@@ -278,8 +278,4 @@ class LogGuard:
                 topic=partition.topic,
                 hint=f"This read is of {partition.topic}:{partition.topic_id}",
             )
-        self._asked_at[_topic_of(partition)] = asked_at
-
-
-def _topic_of(partition: TopicIdPartition) -> TopicIdPartition:
-    return TopicIdPartition(partition.topic_id, partition.topic, -1)
+        self._asked_at[partition.topic_id] = asked_at
