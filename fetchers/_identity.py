@@ -28,8 +28,7 @@ _MOST_OBJECTS = 4096
 class Identities:
     """The identities of the objects that one fetcher has read last. Thread-safe."""
 
-    def __init__(self, most_objects: int = _MOST_OBJECTS) -> None:
-        self._most_objects = most_objects
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: OrderedDict[str, Hashable] = OrderedDict()
 
@@ -46,5 +45,5 @@ class Identities:
             if known != identity:
                 del self._known[path]
                 raise SegmentNotFound("the object was replaced while it was read", is_absent=False)
-            while len(self._known) > self._most_objects:
+            while len(self._known) > _MOST_OBJECTS:
                 self._known.popitem(last=False)

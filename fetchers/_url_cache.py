@@ -60,18 +60,10 @@ class UrlCache:
     """The URLs of the segments that were read last. Thread-safe."""
 
     def __init__(
-        self,
-        source: LocationSource,
-        patience_s: float,
-        *,
-        most_segments: int = _MOST_SEGMENTS,
-        most_chars: int = _MOST_CHARS,
-        clock: Callable[[], float] = time.monotonic,
+        self, source: LocationSource, patience_s: float, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._source = source
         self._patience_s = patience_s
-        self._most_segments = most_segments
-        self._most_chars = most_chars
         self._clock = clock
         self._lock = threading.Lock()
         self._known: OrderedDict[_Key, Future[Located]] = OrderedDict()
@@ -91,7 +83,7 @@ class UrlCache:
                 self._forget(key)
                 found = self._known[key] = Future()
             self._known.move_to_end(key)
-            while len(self._known) > self._most_segments:
+            while len(self._known) > _MOST_SEGMENTS:
                 self._forget(next(iter(self._known)))
         return self._ask(key, found, metadata, refused is not None) if is_asked else self._wait(found)
 
@@ -126,7 +118,7 @@ class UrlCache:
                 return
             self._sizes[key] = located.chars
             self._chars += located.chars
-            while self._chars > self._most_chars and (oldest := next(iter(self._known))) != key:
+            while self._chars > _MOST_CHARS and (oldest := next(iter(self._known))) != key:
                 self._forget(oldest)
 
     def _forget(self, key: _Key) -> None:

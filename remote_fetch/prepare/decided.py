@@ -63,9 +63,8 @@ class DecidedRanges:
     its partition changes.
     """
 
-    def __init__(self, session: Session, most: int = _MOST_RANGES) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
-        self._most = most
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[TopicIdPartition, int, int], tuple[Timeline, Decided]] = OrderedDict()
 
@@ -80,6 +79,6 @@ class DecidedRanges:
         with self._lock:
             self._kept.pop(key, None)
             self._kept[key] = timeline, found
-            while len(self._kept) > self._most:
+            while len(self._kept) > _MOST_RANGES:
                 self._kept.popitem(last=False)
         return found

@@ -44,13 +44,13 @@ class LogObserver:
     Rules of the log, one line an event:
 
     - A line names the partition as TOPIC-NUMBER. The first line about it is preceded by a DEBUG line with its topic id.
-    - A repetition (same partition, same reason) within `quiet_s` seconds of the last line at its level is logged at
-      DEBUG. `clock` gives the time. The next line, or `close`, has the number of repetitions.
+    - A repetition (same partition, same reason) within a minute of the last line at its level is logged at DEBUG.
+      `clock` gives the time. The next line, or `close`, has the number of repetitions.
     - A notice is logged once. After `MOST_NOTICES` others it may be logged again.
     """
 
-    def __init__(self, *, quiet_s: float = _QUIET_S, clock: Callable[[], float] = time.monotonic) -> None:
-        self._quiet_s, self._clock = quiet_s, clock
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._lock = threading.Lock()
         self._named: set[TopicIdPartition] = set()
         self._notices: set[str] = set()
@@ -79,7 +79,7 @@ class LogObserver:
             is_new = event.partition not in self._named
             self._named.add(event.partition)
             said = self._said.setdefault((name, what), _Said())
-            is_due = said.at_s is None or self._clock() - said.at_s >= self._quiet_s
+            is_due = said.at_s is None or self._clock() - said.at_s >= _QUIET_S
             unsaid, said.unsaid = said.unsaid, 0 if is_due else said.unsaid + 1
             said.at_s = self._clock() if is_due else said.at_s
         if is_new:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fetchers import _identity
 from fetchers._identity import Identities
 from fetchers.http import HttpFetcher
 from fetchers.local import LocalFetcher
@@ -41,8 +42,9 @@ def test_a_store_that_tells_nothing_is_believed() -> None:
     identities.check("a", None)
 
 
-def test_only_the_objects_read_last_are_remembered() -> None:
-    identities = Identities(most_objects=2)
+def test_only_the_objects_read_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_identity, "_MOST_OBJECTS", 2)
+    identities = Identities()
     for path in ("a", "b", "a", "c"):
         identities.check(path, "1")
     identities.check("b", "2")  # forgotten, for a was read after it

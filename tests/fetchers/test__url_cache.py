@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from fetchers import _url_cache
 from fetchers._url_cache import UrlCache, life_s
 from remote_fetch.errors import RemoteFetchError, StorageDenied, StorageTimeout, StorageUnavailable
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
@@ -138,9 +139,10 @@ def test_a_refused_answer_is_asked_for_once() -> None:
     assert source.asked == [False, True]
 
 
-def test_segments_are_kept_apart_and_few() -> None:
+def test_segments_are_kept_apart_and_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_url_cache, "_MOST_SEGMENTS", 2)
     source = Source()
-    cache = UrlCache(source, 5, most_segments=2)
+    cache = UrlCache(source, 5)
     for number in (0, 1, 0, 2, 0, 1):
         cache.locate(segment(number))
     assert len(source.asked) == 4  # 1 was forgotten for 2
@@ -148,13 +150,14 @@ def test_segments_are_kept_apart_and_few() -> None:
     assert len(source.asked) == 5
 
 
-def test_long_answers_are_few() -> None:
+def test_long_answers_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_url_cache, "_MOST_CHARS", 2500)
     source = Source(query="x" * 1000)
-    cache = UrlCache(source, 5, most_chars=2500)
+    cache = UrlCache(source, 5)
     for number in (0, 1, 0, 2, 0, 1):
         cache.locate(segment(number))
     assert len(source.asked) == 4  # 1 was forgotten for 2
-    huge = UrlCache(Source(query="x" * 5000), 5, most_chars=2500)
+    huge = UrlCache(Source(query="x" * 5000), 5)
     assert huge.locate(segment()) is huge.locate(segment())  # the last one stays
 
 

@@ -57,12 +57,13 @@ def test_a_missing_snapshot_is_an_error() -> None:
             decided(session, session.locator.timeline(partition), 0, 5)
 
 
-def test_ranges_are_kept_while_the_timeline_is_the_same() -> None:
+def test_ranges_are_kept_while_the_timeline_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remote_fetch.prepare.decided._MOST_RANGES", 2)
     bucket = Bucket(log_with_aborts(3).tiered())
     with session_of(bucket) as session:
         (partition,) = session.locator.partitions(None)
         timeline = session.locator.timeline(partition)
-        ranges = DecidedRanges(session, most=2)
+        ranges = DecidedRanges(session)
         found = [ranges.of(timeline, 0, stop) for stop in (5, 10)]
         bucket.indexes.clear()
         assert [ranges.of(timeline, 0, stop) for stop in (5, 10)] == found
@@ -70,7 +71,7 @@ def test_ranges_are_kept_while_the_timeline_is_the_same() -> None:
         with pytest.raises(Unlocatable):
             ranges.of(other, 0, 5)
     with session_of(Bucket(log_with_aborts(3).tiered())) as session:
-        ranges = DecidedRanges(session, most=2)
+        ranges = DecidedRanges(session)
         for stop in range(1, 9):
             ranges.of(timeline, 0, stop)
         assert len(ranges._kept) == 2

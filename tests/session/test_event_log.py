@@ -87,7 +87,7 @@ def test_what_reaches_the_log(event: Event, lines: list[tuple[int, str]], caplog
 
 def test_what_is_repeated_is_said_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     now_s = 0.0
-    observer = LogObserver(quiet_s=60, clock=lambda: now_s)
+    observer = LogObserver(clock=lambda: now_s)
     scanned = SegmentScanned(PARTITION, IndexType.LEADER_EPOCH, "missing")
     said = f"{NAME}: read without its leader-epoch index (missing)"
     other = replace(PARTITION, partition=PARTITION.partition + 1)
