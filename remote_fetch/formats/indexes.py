@@ -139,7 +139,7 @@ class OffsetIndex:
 
     def start_entry(self, offset: int) -> OffsetPosition | None:
         """The last entry not above `offset`, None if there is none."""
-        at = bisect_right(range(len(self)), offset - self.base_offset, key=self._relative_offset)
+        at = bisect_right(range(len(self)), offset, key=self._offset)
         return self._entry(at - 1) if at else None
 
     def end_position(self, offset: int) -> int | None:
@@ -153,14 +153,11 @@ class OffsetIndex:
 
     def end_entry(self, offset: int) -> OffsetPosition | None:
         """The entry after the first entry that reaches `offset`, None if there is none. See `end_position`."""
-        at = bisect_left(range(len(self)), offset - self.base_offset, key=self._relative_offset)
+        at = bisect_left(range(len(self)), offset, key=self._offset)
         return self._entry(at + 1) if at + 1 < len(self) else None
 
-    def _relative_offset(self, entry: int) -> int:
-        relative_offset: int = _OFFSET_ENTRIES[self.entry_size_bytes].unpack_from(
-            self._data, entry * self.entry_size_bytes
-        )[0]
-        return relative_offset
+    def _offset(self, entry: int) -> int:
+        return self._entry(entry).offset
 
     def _entry(self, entry: int) -> OffsetPosition:
         struct = _OFFSET_ENTRIES[self.entry_size_bytes]
@@ -228,10 +225,7 @@ class TimeIndex:
     @property
     def last_offset(self) -> int:
         """The offset of the last entry, -1 without entries. A record with the largest timestamp is in its batch."""
-        if not len(self):
-            return -1
-        relative_offset: int = _TIME_ENTRY.unpack_from(self._data, (len(self) - 1) * _TIME_ENTRY.size)[1]
-        return self.base_offset + relative_offset
+        return self._offset(len(self) - 1) if len(self) else -1
 
     def start_offset(self, timestamp_ms: int) -> int:
         """The offset to look up in the offset index to find the first record at or after `timestamp_ms`.
@@ -240,10 +234,7 @@ class TimeIndex:
         begins at its batch. The wanted record may come before this offset in the same batch.
         """
         at = bisect_right(range(len(self)), timestamp_ms, key=self._timestamp_ms)
-        if not at:
-            return self.base_offset
-        relative_offset: int = _TIME_ENTRY.unpack_from(self._data, (at - 1) * _TIME_ENTRY.size)[1]
-        return self.base_offset + relative_offset
+        return self._offset(at - 1) if at else self.base_offset
 
     def reached_offset(self, timestamp_ms: int) -> int | None:
         """An offset (inclusive) by which some record is at or after `timestamp_ms`, None if no entry names one.
@@ -251,9 +242,10 @@ class TimeIndex:
         It is the offset of the first entry not earlier than `timestamp_ms`, because a record has that timestamp.
         """
         at = bisect_left(range(len(self)), timestamp_ms, key=self._timestamp_ms)
-        if at == len(self):
-            return None
-        relative_offset: int = _TIME_ENTRY.unpack_from(self._data, at * _TIME_ENTRY.size)[1]
+        return self._offset(at) if at < len(self) else None
+
+    def _offset(self, entry: int) -> int:
+        relative_offset: int = _TIME_ENTRY.unpack_from(self._data, entry * _TIME_ENTRY.size)[1]
         return self.base_offset + relative_offset
 
     def _timestamp_ms(self, entry: int) -> int:
