@@ -13,6 +13,7 @@ KIP-1058). The tagged fields of newer versions are those of the drafts of KIP-12
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
@@ -49,10 +50,7 @@ __all__ = [
 ]
 
 _FRAME_VERSION = 1
-_SEGMENT_API_KEY = 0
-_UPDATE_API_KEY = 1
 _PARTITION_DELETE_API_KEY = 2
-_SNAPSHOT_API_KEY = 3
 
 _USUAL_FRAMES = (b"\x01\x00\x00", b"\x01\x01\x00", b"\x01\x02\x00")
 """Frame version 1, each api key with a topic id, version 0."""
@@ -151,7 +149,7 @@ def topic_id_of(value: Buffer) -> bytes | None:
             topic_id = bytes(value[3 + length : 19 + length])
             return topic_id if len(topic_id) == 16 else None
     try:
-        _, api_key, _, at = _read_frame(value)
+        api_key, _, at = _read_frame(value)
         if api_key > _PARTITION_DELETE_API_KEY:
             return None
         _, at = read_compact_string(value, at)
@@ -167,25 +165,20 @@ def parse_metadata_record(value: Buffer) -> MetadataRecord:
     Raises UnsupportedFormat for an unknown frame version or api key. Raises CorruptSegment for a value that is cut
     short or holds impossible numbers, and in version 0 for bytes after its end.
     """
-    _, api_key, version, at = _read_frame(value)
-    if api_key == _SEGMENT_API_KEY:
-        return _parse_segment(value, at, version)
-    if api_key == _UPDATE_API_KEY:
-        return _parse_update(value, at, version)
-    if api_key == _PARTITION_DELETE_API_KEY:
-        return _parse_partition_delete(value, at, version)
-    if api_key == _SNAPSHOT_API_KEY:
-        return _parse_snapshot(value, at, version)
-    raise UnsupportedFormat(f"metadata record with api key {api_key}; 0 to 3 are known")
+    api_key, version, at = _read_frame(value)
+    if api_key >= len(_PARSERS):
+        raise UnsupportedFormat(f"metadata record with api key {api_key}; 0 to 3 are known")
+    return _PARSERS[api_key](value, at, version)
 
 
-def _read_frame(value: Buffer) -> tuple[int, int, int, int]:
+def _read_frame(value: Buffer) -> tuple[int, int, int]:
+    """The api key, the version, and the position of the record in its frame."""
     frame_version, at = read_uvarint(value, 0)
     if frame_version != _FRAME_VERSION:
         raise UnsupportedFormat(f"metadata record in a frame of version {frame_version}; version 1 is known")
     api_key, at = read_uvarint(value, at)
     version, at = read_uvarint(value, at)
-    return frame_version, api_key, version, at
+    return api_key, version, at
 
 
 def _parse_segment(value: Buffer, at: int, version: int) -> SegmentMetadataRecord:
@@ -233,6 +226,15 @@ def _parse_snapshot(value: Buffer, at: int, version: int) -> SegmentSnapshotReco
         Uuid(raw_id), start, end, broker_id, max_timestamp_ms, event_timestamp_ms, epochs, size, custom_metadata,
         state, _flag(fields), version,
     )  # fmt: skip
+
+
+_PARSERS: tuple[Callable[[Buffer, int, int], MetadataRecord], ...] = (
+    _parse_segment,
+    _parse_update,
+    _parse_partition_delete,
+    _parse_snapshot,
+)
+"""By api key."""
 
 
 def _unpack(layout: Struct, value: Buffer, at: int) -> tuple[Any, ...]:
