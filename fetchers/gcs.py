@@ -118,15 +118,13 @@ class _GcsStore(CloudStore):
             limits = filesystem.requests_timeout
             timeouts = Timeouts(limits.sock_connect or _SIGN_S, limits.total or _SIGN_S)
             signer = self._signer = signer_of(filesystem.credentials.credentials, timeouts)
-        pays = filesystem.requester_pays
-        project = {"userProject": pays if isinstance(pays, str) else filesystem.project} if pays else {}
         arguments = {
             "version": "v4",
             "method": "GET",
             "expiration": timedelta(seconds=min(expires_s, MAX_IAM_EXPIRY_S) if is_by_iam(signer) else expires_s),
             "api_access_endpoint": endpoint,
             "credentials": signer,
-            "query_parameters": project,
+            "query_parameters": self._project(),
         }
         if self._bucket is None:
             self._bucket = _bucket(bucket)
@@ -135,6 +133,11 @@ class _GcsStore(CloudStore):
     async def disconnect(self) -> None:
         if self._session is not None:
             await self._session.close()
+
+    def _project(self) -> Mapping[str, str]:
+        """The parameter with the project that pays for a request. Empty if the owner of the bucket pays."""
+        pays = self._filesystem.requester_pays
+        return {"userProject": pays if isinstance(pays, str) else self._filesystem.project} if pays else {}
 
     def _is_emulator(self) -> bool:
         """Whether the server checks nothing: plain HTTP without credentials."""
@@ -154,7 +157,7 @@ class _GcsStore(CloudStore):
         import aiohttp  # noqa: PLC0415 - the extra brings it
         import gcsfs  # noqa: PLC0415 - as above
 
-        filesystem, pays = self._filesystem, self._filesystem.requester_pays
+        filesystem = self._filesystem
         if self._session is None or self._session.closed:  # a session belongs to the loop in which it is made
             own: dict[str, Any] = {}
             if filesystem.certificate is not None:
@@ -164,10 +167,9 @@ class _GcsStore(CloudStore):
         signed = {"User-Agent": f"python-gcsfs/{gcsfs.__version__}", **headers}
         if filesystem.credentials.credentials is not None:
             filesystem.credentials.credentials.apply(signed)  # gcsfs's own method renews them
-        project = {"userProject": pays if isinstance(pays, str) else filesystem.project} if pays else {}
         return self._session.get(
             url,
-            params={**params, **project},
+            params={**params, **self._project()},
             headers=signed,
             timeout=filesystem.requests_timeout,
             allow_redirects=False,

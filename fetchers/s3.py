@@ -146,16 +146,12 @@ class _S3Store(CloudStore):
         return {**{name: value for name, value in of_options.items() if name in taken and value is not None}, **asked}
 
 
-def _headers_of(error: Exception) -> Mapping[str, str]:
-    """The headers of the answer that botocore's error is about."""
-    headers: Mapping[str, str] = getattr(error, "response", {}).get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    return headers
-
-
 def _size_told_by(error: Exception) -> str | None:
     """The Content-Range of an answer 416. Amazon's S3 has none, and tells the size in the body (ActualObjectSize)."""
-    size = getattr(error, "response", {}).get("Error", {}).get("ActualObjectSize")
-    return _headers_of(error).get("content-range") or (None if size is None else f"bytes */{size}")
+    answer: Any = getattr(error, "response", {})
+    told: str | None = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("content-range")
+    size = answer.get("Error", {}).get("ActualObjectSize")
+    return told or (None if size is None else f"bytes */{size}")
 
 
 def _version_4(signature_version: Any, **context: Any) -> str | None:
