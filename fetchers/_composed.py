@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from importlib.metadata import entry_points
 from typing import Any, cast
 
 import fsspec
@@ -26,7 +25,7 @@ from fetchers._survey import surveyed
 from remote_fetch.errors import ConfigError, MissingExtra, RemoteFetchError
 from remote_fetch.failures.store_errors import failure_of
 from remote_fetch.fetch.inventory import ExpectedObject, InventoryLayout
-from remote_fetch.fetch.plugins import LAYOUTS_GROUP, own_entry_point
+from remote_fetch.fetch.plugins import LAYOUTS_GROUP, entry_point, installed_names
 from remote_fetch.fetch.spi import (
     ChunkedLayout,
     Layout,
@@ -264,7 +263,7 @@ class ComposedFetcher:
         if not isinstance(store, FsspecStore):
             return Survey(shown_url(base))
         name = self._layout_name()
-        return surveyed(store, whole, base, name, {name: layout, **_other_layouts(name)})
+        return surveyed(store, whole, base, name, {**_layouts(), name: layout})
 
     def _layout_name(self) -> str:
         return self._configs.get("remote.storage.layout") or self.default_layout
@@ -277,26 +276,23 @@ class ComposedFetcher:
             self._roots.close()
 
 
-def _other_layouts(name: str) -> dict[str, Layout]:
-    """The layouts that are installed but one, as they are before `configure`."""
+def _layouts() -> dict[str, Layout]:
+    """The layouts that are installed, as they are before `configure`."""
     found: dict[str, Layout] = {}
-    for other in sorted({entry.name for entry in entry_points(group=LAYOUTS_GROUP)} - {name}):
+    for name in installed_names(LAYOUTS_GROUP):
         with suppress(ConfigError):
-            found[other] = load_layout(other)
+            found[name] = load_layout(name)
     return found
 
 
 def load_layout(name: str) -> Layout:
     """The layout of that name, before `configure`. Raises ConfigError if there is none."""
-    entry = own_entry_point(LAYOUTS_GROUP, name)
+    entry = entry_point(LAYOUTS_GROUP, name)
     if entry is None:
-        found = {entry.name: entry for entry in entry_points(group=LAYOUTS_GROUP)}
-        if name not in found:
-            raise ConfigError(
-                f"no layout is called {name!r}; installed are {', '.join(sorted(found)) or 'none'}",
-                key="remote.storage.layout",
-            )
-        entry = found[name]
+        raise ConfigError(
+            f"no layout is called {name!r}; installed are {', '.join(installed_names(LAYOUTS_GROUP)) or 'none'}",
+            key="remote.storage.layout",
+        )
     try:
         return cast(Layout, entry.load()())
     except (ImportError, AttributeError) as error:

@@ -11,7 +11,17 @@ from __future__ import annotations
 
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 
-__all__ = ["FETCHERS_GROUP", "LAYOUTS_GROUP", "fetcher_of", "is_scheme", "kind_of", "own_entry_point", "scheme_of"]
+__all__ = [
+    "FETCHERS_GROUP",
+    "LAYOUTS_GROUP",
+    "entry_point",
+    "fetcher_of",
+    "installed_names",
+    "is_scheme",
+    "kind_of",
+    "own_entry_point",
+    "scheme_of",
+]
 
 FETCHERS_GROUP = "remote_fetch.fetchers"
 """The entry-point group in which fetchers announce their short names."""
@@ -44,6 +54,17 @@ def own_entry_point(group: str, name: str) -> EntryPoint | None:
     return next((entry for entry in entries if entry.group == group and entry.name == name), None)
 
 
+def entry_point(group: str, name: str) -> EntryPoint | None:
+    """The entry point of that name: this package's own, else that of another distribution. None if there is none."""
+    own = own_entry_point(group, name)
+    return {entry.name: entry for entry in entry_points(group=group)}.get(name) if own is None else own
+
+
+def installed_names(group: str) -> list[str]:
+    """The names that all installed distributions announce in a group, sorted."""
+    return sorted({entry.name for entry in entry_points(group=group)})
+
+
 def scheme_of(url: str) -> str:
     """The scheme of a URL in lower case, empty for the path of a directory."""
     return url.partition("://")[0].lower() if "://" in url else ""
@@ -54,7 +75,7 @@ def fetcher_of(scheme: str) -> str:
     name = _SCHEMES.get(scheme, scheme)
     if own_entry_point(FETCHERS_GROUP, name) is not None:
         return name
-    installed = _installed()
+    installed = installed_names(FETCHERS_GROUP)
     return _ANY if name not in installed and _ANY in installed and _fsspec_knows(scheme) else name
 
 
@@ -67,11 +88,7 @@ def kind_of(url: str) -> tuple[str, str]:
 
 def is_scheme(name: str) -> bool:
     """Whether a fetcher reads URLs of this scheme."""
-    return name in _SCHEMES or name in _installed() or _fsspec_knows(name)
-
-
-def _installed() -> set[str]:
-    return {entry.name for entry in entry_points(group=FETCHERS_GROUP)}
+    return name in _SCHEMES or name in installed_names(FETCHERS_GROUP) or _fsspec_knows(name)
 
 
 def _fsspec_knows(scheme: str) -> bool:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import importlib
 import sys
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any
 from urllib.parse import urlsplit
 
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError
-from remote_fetch.fetch.plugins import FETCHERS_GROUP, fetcher_of, is_scheme, own_entry_point, scheme_of
+from remote_fetch.fetch.plugins import FETCHERS_GROUP, entry_point, fetcher_of, installed_names, is_scheme, scheme_of
 from remote_fetch.fetch.spi import RemoteStorageFetcher
 from remote_fetch.hosts import check_password, shown_url
 
@@ -112,17 +112,14 @@ def no_storage_error() -> ConfigError:
 
 
 def _load_entry_point(name: str) -> Any:
-    own = own_entry_point(FETCHERS_GROUP, name)
-    if own is not None:
-        return _import(own.value, own)
-    found = {entry.name: entry for entry in entry_points(group=FETCHERS_GROUP)}
-    if name not in found:
+    entry = entry_point(FETCHERS_GROUP, name)
+    if entry is None:
         raise ConfigError(
-            f"no fetcher is called {name!r}; installed are {', '.join(sorted(found)) or 'none'}",
+            f"no fetcher is called {name!r}; installed are {', '.join(installed_names(FETCHERS_GROUP)) or 'none'}",
             key=_CLASS_KEY,
             hint=f"Name one of them in {_CLASS_KEY}, or give package.module:Class",
         )
-    return _import(found[name].value, found[name])
+    return _import(entry.value, entry)
 
 
 def _import(target: str, entry: EntryPoint | None) -> Any:

@@ -34,7 +34,7 @@ def test_one_of_ours_needs_no_look_at_all_that_is_installed(monkeypatch: pytest.
     def entry_points(group: str) -> None:
         raise AssertionError(f"all of {group} were looked through")
 
-    monkeypatch.setattr(registry, "entry_points", entry_points)
+    monkeypatch.setattr(plugins, "entry_points", entry_points)
     assert type(registry.load_fetcher(Config.parse({"remote.storage.url": "/tier"}))).__name__ == "LocalFetcher"
 
 

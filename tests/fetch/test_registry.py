@@ -221,7 +221,7 @@ def test_an_unknown_name_lists_what_there_is(config: dict[str, str]) -> None:
 
 
 def test_an_unknown_name_where_nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints())
+    monkeypatch.setattr(plugins, "entry_points", lambda group: EntryPoints())
     assert "installed are none" in str(refused({CLASS: "nosuch"}))
 
 
@@ -230,7 +230,7 @@ def test_an_entry_point_of_somebody_else(monkeypatch: pytest.MonkeyPatch, plug: 
         assert group == FETCHERS_GROUP
         return EntryPoints([EntryPoint("mine", "plug:Fetcher", group), EntryPoint("gone", "plug:Gone", group)])
 
-    monkeypatch.setattr(registry, "entry_points", entry_points)
+    monkeypatch.setattr(plugins, "entry_points", entry_points)
     assert type(load_fetcher(Config.parse({CLASS: "mine"}))) is plug.Fetcher
     assert "cannot load plug:Gone" in str(refused({CLASS: "gone"}))
 
@@ -309,7 +309,8 @@ def test_a_package_that_shadows_ours_is_named(tmp_path: Path, files: list[str]) 
         "import remote_fetch.fetch.registry as registry\n"
         f"sys.path[:] = [{str(tmp_path)!r}] + [p for p in sys.path if p not in ('', {str(ROOT)!r})]\n"
         "sys.meta_path[:] = [f for f in sys.meta_path if 'editable' not in repr(f)]\n"
-        "registry.entry_points = lambda group: [registry.EntryPoint('local', 'fetchers.local:LocalFetcher', group)]\n"
+        "from remote_fetch.fetch import plugins\n"
+        "plugins.entry_points = lambda group: [registry.EntryPoint('local', 'fetchers.local:LocalFetcher', group)]\n"
         "from remote_fetch.config import Config\n"
         "from remote_fetch.errors import ConfigError\n"
         "try:\n"
@@ -327,5 +328,5 @@ def test_a_package_that_shadows_ours_is_named(tmp_path: Path, files: list[str]) 
 
 def test_no_guess_about_shadowing_where_nothing_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = EntryPoint("gone", "no_such_module.at_all:Fetcher", FETCHERS_GROUP)
-    monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints([entry]))
+    monkeypatch.setattr(plugins, "entry_points", lambda group: EntryPoints([entry]))
     assert "shadowing" not in str(refused({CLASS: "gone"}))

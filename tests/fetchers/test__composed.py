@@ -19,7 +19,6 @@ from typing import Any
 import fsspec
 import pytest
 
-from fetchers import _composed
 from fetchers._composed import ComposedFetcher
 from fetchers._options import OPTIONS
 from fetchers._store import FsspecStore
@@ -32,6 +31,7 @@ from remote_fetch.errors import (
     StorageTimeout,
     StorageUnavailable,
 )
+from remote_fetch.fetch import plugins
 from remote_fetch.fetch.plugins import LAYOUTS_GROUP
 from remote_fetch.fetch.spi import ObjectInfo, ObjectStore
 from remote_fetch.model import (
@@ -148,7 +148,7 @@ def layouts(monkeypatch: pytest.MonkeyPatch) -> None:
         entries = [EntryPoint(name, f"{module.__name__}:{value}", group) for name, value in names.items()]
         return EntryPoints([*entries, EntryPoint("missing", "no_such_module:Layout", group)])
 
-    monkeypatch.setattr(_composed, "entry_points", entry_points)
+    monkeypatch.setattr(plugins, "entry_points", entry_points)
 
 
 @each_of(("theirs", "ours"), ERRORS, ids=repr)
@@ -354,7 +354,7 @@ def test_a_layout_that_cannot_be_had(layout: str, text: str) -> None:
 
 
 def test_no_layout_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_composed, "entry_points", lambda group: EntryPoints())
+    monkeypatch.setattr(plugins, "entry_points", lambda group: EntryPoints())
     with pytest.raises(ConfigError, match="installed are none"):
         ComposedFetcher().configure({URL: "/tier", "remote.storage.layout": "nosuch"})
 
