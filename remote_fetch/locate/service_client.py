@@ -68,6 +68,8 @@ class ReadRefused(StorageDenied):
 class ServiceClient:
     """The service at `url`, asked with the credentials and the TLS settings in librdkafka's `properties`. Thread-safe.
 
+    It is a `LocationSource`.
+
     Raises ConfigError for a URL, credentials or files that cannot be used, and MissingExtra.
 
     `timeout_ms` bounds a question as a whole, with its repetitions. The first pause between two is `backoff_ms`.
@@ -88,8 +90,8 @@ class ServiceClient:
         """When the service last answered (`time.monotonic`), 0 if it never has."""
         return self._channel.answered_s
 
-    def storage(self) -> tuple[str, Mapping[str, str]]:
-        """The name of the layout of the storage, and its options. Raises as `segments`."""
+    def layout(self) -> tuple[str, Mapping[str, str]]:
+        """As `LocationSource.layout`. Raises as `segments`."""
         return parse_storage(self._get("/v1/storage").body)
 
     def segments(self, partition: TopicIdPartition, first_offset: int = 0, known_tag: str = "") -> Tagged | None:
@@ -107,16 +109,16 @@ class ServiceClient:
         tag = answer.headers.get("etag", "")
         return Tagged(parse_segments(answer.body, partition, first_offset), tag if _is_tag(tag) else "")
 
-    def locations(self, segment: RemoteLogSegmentMetadata) -> Mapping[str, str]:
-        """A signed URL for each object of a segment, by the names of the objects. Raises as `segments`."""
+    def locations(self, metadata: RemoteLogSegmentMetadata, *, refused: bool) -> Mapping[str, str]:
+        """As `LocationSource.locations`. Each answer is a new one. Raises as `segments`."""
         query = {
-            "from": segment.start_offset,
-            "to": segment.end_offset + 1,
+            "from": metadata.start_offset,
+            "to": metadata.end_offset + 1,
             "objects": "all",
-            "segment": str(segment.segment_id.id),
+            "segment": str(metadata.segment_id.id),
         }
-        answer = self._get(f"{_path_of(segment.topic_id_partition)}?{urlencode(query)}")
-        found = parse_locations(answer.body, segment)
+        answer = self._get(f"{_path_of(metadata.topic_id_partition)}?{urlencode(query)}")
+        found = parse_locations(answer.body, metadata)
         if found is None:
             raise SegmentNotFound("the service does not know the segment (any more)")
         return found

@@ -1,4 +1,4 @@
-"""The locator that asks a service (`remote-fetch serve`), and the source of URLs for the fetcher beside it.
+"""The locator that asks a service (`remote-fetch serve`).
 
 Rules of the file:
 
@@ -12,7 +12,7 @@ Rules of the file:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 from confluent_kafka import KafkaError, KafkaException
@@ -29,9 +29,9 @@ from remote_fetch.locate.described import all_described_partitions, described_pa
 from remote_fetch.locate.locator import ExactEnds
 from remote_fetch.locate.service_client import ReadRefused, ServiceClient, Tagged
 from remote_fetch.locate.timeline import FoundSegment, Timeline
-from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from remote_fetch.model import RemoteLogSegmentId, TopicIdPartition
 
-__all__ = ["ServiceLocations", "ServiceLocator"]
+__all__ = ["ServiceLocator"]
 
 _MAX_SEGMENTS = 2_000_000
 """The most segments of one partition that are held."""
@@ -149,18 +149,3 @@ class ServiceLocator(ExactEnds):
         if self._is_failing:
             self._recovered()
         self._is_failing = False
-
-
-class ServiceLocations:
-    """URLs of segments' objects from a service (`LocationSource`). Thread-safe."""
-
-    def __init__(self, client: ServiceClient) -> None:
-        self._client = client
-
-    def layout(self) -> tuple[str, Mapping[str, str]]:
-        """As `LocationSource.layout`."""
-        return self._client.storage()
-
-    def locations(self, metadata: RemoteLogSegmentMetadata, *, refused: bool) -> Mapping[str, str]:
-        """As `LocationSource.locations`. Each answer is a new one."""
-        return self._client.locations(metadata)

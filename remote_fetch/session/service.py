@@ -68,7 +68,6 @@ def open_service(config: Config, fetcher: RemoteStorageFetcher) -> Service | Non
     if "bootstrap.servers" not in config.librdkafka:
         raise ConfigError("remote.locator=service needs bootstrap.servers (-b)", key="remote.locator")
     from remote_fetch.locate.service_client import ServiceClient  # noqa: PLC0415 - librdkafka is loaded for it
-    from remote_fetch.locate.service_locator import ServiceLocations  # noqa: PLC0415 - as above
 
     client = ServiceClient(
         settings.locator_url,
@@ -78,5 +77,5 @@ def open_service(config: Config, fetcher: RemoteStorageFetcher) -> Service | Non
         backoff_ms=settings.retry_backoff_ms,
     )
     if isinstance(fetcher, LocationTaker):
-        fetcher.take_locations(ServiceLocations(client))
+        fetcher.take_locations(client)
     return Service(client, has_own_user="sasl.username" in config.locator)

@@ -70,12 +70,13 @@ def test_the_questions() -> None:
 
     with asking(answer) as (service, client):
         assert client.answered_s == 0
-        assert client.storage() == ("plain", {})
+        assert client.layout() == ("plain", {})
         assert segments_of(client) == segments_of(client, 5) == (SEGMENT,)
-        assert client.locations(SEGMENT) == {NAME: URL}
+        for refused in (False, True):
+            assert client.locations(SEGMENT, refused=refused) == {NAME: URL}
         assert client.answered_s > 0
     vended = f"{PATH}?from=10&to=20&objects=all&segment={SEGMENT.segment_id.id}"
-    assert [path for path, _ in service.asked] == ["/v1/storage", PATH, f"{PATH}?from=5", vended]
+    assert [path for path, _ in service.asked] == ["/v1/storage", PATH, f"{PATH}?from=5", vended, vended]
     assert {headers["authorization"] for _, headers in service.asked} == {"Basic bWU6czNjcmV0"}
 
 
@@ -101,7 +102,7 @@ def test_not_modified_without_a_question() -> None:
 def test_other_credentials() -> None:
     with asking(lambda path: Reply(body=b'{"layout": "plain"}')) as (service, client):
         client.set_sasl_credentials("you", "other")
-        client.storage()
+        client.layout()
     assert service.asked[0][1]["authorization"] == "Basic eW91Om90aGVy"
 
 
@@ -191,12 +192,12 @@ def test_closing_ends_a_pause() -> None:
 
 def test_a_segment_that_the_service_does_not_know() -> None:
     with asking(lambda path: Reply(body=page(PARTITION, []))) as (_, client), pytest.raises(SegmentNotFound):
-        client.locations(SEGMENT)
+        client.locations(SEGMENT, refused=False)
 
 
 def test_an_answer_about_another_partition() -> None:
     with asking(lambda path: Reply(body=page(OTHER, []))) as (_, client):
-        for ask in (lambda: client.segments(PARTITION), lambda: client.locations(SEGMENT)):
+        for ask in (lambda: client.segments(PARTITION), lambda: client.locations(SEGMENT, refused=False)):
             with pytest.raises(CorruptSegment, match="another partition"):
                 ask()
 

@@ -15,12 +15,12 @@ from remote_fetch.locate import service_locator
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.locate.service_client import ServiceClient
-from remote_fetch.locate.service_locator import ServiceLocations, ServiceLocator
+from remote_fetch.locate.service_locator import ServiceLocator
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from tests.cases import each_of
-from tests.formats.test_service_answers import NAME, PARTITION, SEGMENT
+from tests.formats.test_service_answers import PARTITION, SEGMENT
 from tests.locate.scripted_service import Reply, ScriptedService, page, scripted_service, segment_json
-from tests.locate.test_service_client import PATH, URL, client_of
+from tests.locate.test_service_client import PATH, client_of
 
 
 def segment(number: int) -> RemoteLogSegmentMetadata:
@@ -220,20 +220,3 @@ def test_a_refusal_of_the_service_alone_locates_nothing() -> None:
     with located(lambda path: Reply(403)) as (known, locator), pytest.raises(Unlocatable, match="but they allow it"):
         locator.timeline(PARTITION)
     assert known.said == []
-
-
-def test_urls_are_always_new() -> None:
-    urls = [URL, f"{URL}&again"]
-
-    def answer(path: str) -> Reply:
-        if path == "/v1/storage":
-            return Reply(body=b'{"layout": "plain"}')
-        return Reply(body=page(PARTITION, [segment_json(SEGMENT, objects={NAME: urls.pop(0)})]))
-
-    with scripted_service(answer) as service:
-        client = client_of(service.url)
-        source = ServiceLocations(client)
-        assert source.layout() == ("plain", {})
-        assert source.locations(SEGMENT, refused=False) == {NAME: URL}
-        assert source.locations(SEGMENT, refused=True) == {NAME: f"{URL}&again"}
-        client.close()
