@@ -60,12 +60,12 @@ def with_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict
     return merged
 
 
-def check_endpoint(given: Mapping[str, Any]) -> None:
-    """Raise ConfigError for an `endpoint_url` that is no URL. It is not shown: it may have a password."""
+def check_endpoint(given: Mapping[str, Any], place: str = OPTIONS + "endpoint_url") -> None:
+    """Raise ConfigError for an `endpoint_url` of `place` that is no URL. It is not shown: it may have a password."""
     endpoint = given.get("endpoint_url")
     if endpoint is not None and not is_http_url(str(endpoint)):
         raise ConfigError(
-            f"{OPTIONS}endpoint_url is no URL",
+            f"{place} is no URL",
             key=OPTIONS + "endpoint_url",
             hint="Begin it with https://, or with http:// if the server has no TLS; a port is a number",
         )

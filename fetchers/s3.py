@@ -33,6 +33,9 @@ __all__ = ["S3Fetcher", "page_of"]
 _CONNECTIONS = 64
 """More than the threads of one reader, so that no thread waits for a connection. botocore's default is 10."""
 _OPEN_TIMEOUT_S = 30
+_NO_ENDPOINT = "Invalid endpoint: "
+"""The beginning of botocore's error."""
+_ENVIRONMENTS_ENDPOINT = "the endpoint of AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or ~/.aws/config"
 _ACCESS_POINT = re.compile(r"^arn:[^/]*:(outpost/[^/]*/)?accesspoint/")
 _OF_LISTINGS = frozenset({"CommonPrefixes", "Contents", "IsTruncated", "KeyCount", "Name"})
 """Elements of ListBucketResult. botocore makes an answer without any of them out of a body that is something else."""
@@ -236,8 +239,13 @@ class S3Fetcher(CloudFetcher):
     def prepare(self, filesystem: Any, timeouts: Timeouts) -> None:
         """As `CloudFetcher.prepare`: makes the client, with its credentials."""
         filesystem.session = _session(filesystem.kwargs)
-        sync(filesystem.loop, filesystem.set_session, timeout=_OPEN_TIMEOUT_S)
-        check_endpoint({"endpoint_url": filesystem.s3.meta.endpoint_url})  # AWS_ENDPOINT_URL may name it
+        try:
+            sync(filesystem.loop, filesystem.set_session, timeout=_OPEN_TIMEOUT_S)
+        except ValueError as error:
+            if str(error).startswith(_NO_ENDPOINT):
+                check_endpoint({"endpoint_url": ""}, _ENVIRONMENTS_ENDPOINT)
+            raise
+        check_endpoint({"endpoint_url": filesystem.s3.meta.endpoint_url}, _ENVIRONMENTS_ENDPOINT)
 
 
 def _session(arguments: Mapping[str, Any]) -> Any:

@@ -45,6 +45,9 @@ _OF_CONNECTIONS = frozenset(
     {errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EPIPE}
 )
 _NOT_REACHED = frozenset({errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH})
+_NO_TLS = frozenset({"HTTP_REQUEST", "UNKNOWN_PROTOCOL", "WRONG_VERSION_NUMBER"})
+"""OpenSSL's reasons if the server answers without TLS."""
+_WITHOUT_TLS = "Begin the URL of the store or its endpoint with http://, or name the port at which it speaks TLS"
 _CHECK_ENDPOINT = "Check the host in remote.storage.url, or the endpoint in remote.storage.options.*"
 _OF_FILES = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 _CERTIFICATE_ERRORS = frozenset({"ClientConnectorCertificateError", "CertificateError"})
@@ -113,11 +116,14 @@ def _is_certificate(error: BaseException) -> bool:
 
 def _with_fault(error: BaseException) -> Failure:
     """`BROKEN` with this machine's words for what the connection failed with, if an error has its number."""
+    of_tls = [link for link in _links(error) if isinstance(link, ssl.SSLError)]  # their number is OpenSSL's
+    if any(getattr(link, "reason", None) in _NO_TLS for link in of_tls):
+        return Failure(SENT_NOTHING, f"{BROKEN.text} (it does not speak TLS)", _WITHOUT_TLS)
     for link in _links(error):
         if isinstance(link, socket.gaierror):
             return Failure(SENT_NOTHING, f"{BROKEN.text} (the host's name has no address)", _CHECK_ENDPOINT)
         number = link.errno if isinstance(link, OSError) and link.errno else 0
-        if number in _OF_CONNECTIONS or (link is error and number > 0):
+        if number in _OF_CONNECTIONS or (link is error and number > 0 and not of_tls):
             text = f"{BROKEN.text} ({os.strerror(number)})"
             if number in _NOT_REACHED:
                 return Failure(SENT_NOTHING, text, _CHECK_ENDPOINT)

@@ -109,6 +109,15 @@ def caused(outer: Exception, inner: Exception) -> Exception:
     return outer
 
 
+def without_tls() -> ssl.SSLError:
+    """The error of a handshake with a server that does not speak TLS."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    incoming.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    with pytest.raises(ssl.SSLError) as raised:
+        ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="h").do_handshake()
+    return raised.value
+
+
 def connection_key() -> Any:
     return aiohttp.client_reqrep.ConnectionKey("h", 443, True, True, None, None, None)
 
@@ -231,6 +240,10 @@ def test_the_table(theirs: Exception, ours: type[RemoteFetchError]) -> None:
             " (Connection reset",
         ),
         (aiohttp.ClientConnectorDNSError(connection_key(), socket.gaierror(-2, SECRET)), " (the host's name has no"),
+        (aiohttp.ClientConnectorSSLError(connection_key(), without_tls()), " (it does not speak TLS)"),
+        (boto.SSLError(endpoint_url="", error=without_tls()), "broke off"),
+        (caused(boto.SSLError(endpoint_url="", error=""), without_tls()), " (it does not speak TLS)"),
+        (aiohttp.ClientConnectorSSLError(connection_key(), ssl.SSLError(1, SECRET)), "broke off"),
         (OSError(errno.EIO, SECRET), " (Input/output error)"),
         (OSError(SECRET), "broke off"),
         (caused(requests.ConnectionError(SECRET), FileNotFoundError(errno.ENOENT, SECRET)), "or broke off"),
@@ -241,6 +254,7 @@ def test_the_systems_fault_is_named_in_this_machines_words(error: Exception, sai
     assert failure is not None
     assert said in failure.message
     assert "No such file" not in failure.message
+    assert "not permitted" not in failure.message  # the number of an error of TLS is OpenSSL's
     assert SECRET not in str(failure)
 
 

@@ -319,9 +319,10 @@ def test_options_that_no_client_can_be_made_of_are_named(options: dict[str, str]
     assert "s3cret-key" not in str(caught.value)
 
 
-def test_an_endpoint_that_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://h:port")
-    with pytest.raises(ConfigError, match="endpoint_url is no URL"):
+@pytest.mark.parametrize("endpoint", ["http://h:port", "h:9000", " http://h ", '"http://h"'])
+def test_an_endpoint_that_the_environment_names(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    with pytest.raises(ConfigError, match=r"^the endpoint of AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or .* is no URL"):
         S3Fetcher().configure({"remote.storage.url": "s3://tier/x"})
 
 
