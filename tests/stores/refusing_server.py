@@ -18,8 +18,11 @@ __all__ = ["refusing"]
 
 
 @contextmanager
-def refusing(status: int, code: str, *, region: str | None = None) -> Iterator[str]:
-    """The URL of such a server. `region` is what it says about the bucket's region, None: nothing."""
+def refusing(status: int, code: str, *, region: str | None = None, is_deleted: bool = False) -> Iterator[str]:
+    """The URL of such a server.
+
+    `region` is what it says about the bucket's region, None: nothing. `is_deleted`: it has a marker of a deletion.
+    """
     body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>No.</Message></Error>".encode()
 
     class Refusal(BaseHTTPRequestHandler):
@@ -28,6 +31,8 @@ def refusing(status: int, code: str, *, region: str | None = None) -> Iterator[s
             self.send_header("Content-Length", str(len(body)))
             if region is not None:
                 self.send_header("x-amz-bucket-region", region)
+            if is_deleted:
+                self.send_header("x-amz-delete-marker", "true")
             self.end_headers()
             self.wfile.write(b"" if self.command == "HEAD" else body)
 

@@ -259,6 +259,17 @@ def test_a_server_that_sends_every_request_elsewhere(opened: Callable[[dict[str,
     assert "region or endpoint" in raised.value.hint
 
 
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_an_index_that_was_deleted_is_not_absent(is_deleted: bool, opened: Callable[[dict[str, str]], Any]) -> None:
+    """A bucket with versions tells that there was one. Without it aborted records would be shown."""
+    config = {"remote.storage.url": "s3://bucket/tier", f"{OPTIONS}key": "key", f"{OPTIONS}secret": "secret"}
+    with refusing(404, "NoSuchKey", is_deleted=is_deleted) as url:
+        fetcher = opened({**config, f"{OPTIONS}endpoint_url": url})
+        with pytest.raises(SegmentNotFound) as raised:
+            fetcher.opened_store().get("a.txnindex", 0, 100)
+    assert raised.value.is_absent is not is_deleted
+
+
 def test_options_that_botocore_does_not_know(server: S3Server, opened: Callable[[dict[str, str]], Any]) -> None:
     for options in ({"config_kwargs": '{"no_such_thing": 1}'}, {"profile": "no-such-profile"}, {"no_such": "1"}):
         with pytest.raises(ConfigError):
