@@ -25,7 +25,7 @@ from fsspec.asyn import sync
 from fetchers._composed import ComposedFetcher
 from fetchers._options import OPTIONS, Timeouts, timeouts_of
 from fetchers._retries import asked_again
-from fetchers._store import OF_PARTING, FsspecStore
+from fetchers._store import OF_PARTING, FsspecStore, failure_of_library
 from remote_fetch.errors import ConfigError, RemoteFetchError, SegmentNotFound, StorageUnavailable
 from remote_fetch.failures.store_errors import failure_of
 from remote_fetch.fetch.spi import ObjectInfo, ObjectStore
@@ -129,6 +129,11 @@ class CloudStore(FsspecStore):
             raise StorageUnavailable("the store's answer cannot be understood", object_name=name) from cause
         except _OF_CLOSED as error:
             raise StorageUnavailable("the connections were closed during the request", object_name=name) from error
+        except Exception as error:
+            failure = failure_of_library(error, name)
+            if failure is None:
+                raise
+            raise failure from ConnectionError(type(error).__name__)  # as above
 
     def kind(self) -> str:
         """As `FsspecStore.kind`. "bare" if no object is stored below the root, because a cloud has no empty folders."""

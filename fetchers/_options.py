@@ -61,13 +61,13 @@ def with_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict
 
 
 def check_endpoint(given: Mapping[str, Any], place: str = OPTIONS + "endpoint_url") -> None:
-    """Raise ConfigError for an `endpoint_url` of `place` that is no URL. It is not shown: it may have a password."""
+    """Raise ConfigError for an `endpoint_url` of `place` that is no URL or has a query. The text may have a password, and is not shown."""
     endpoint = given.get("endpoint_url")
-    if endpoint is not None and not is_http_url(str(endpoint)):
+    if endpoint is not None and ("?" in str(endpoint) or not is_http_url(str(endpoint))):
         raise ConfigError(
             f"{place} is no URL",
             key=OPTIONS + "endpoint_url",
-            hint="Begin it with https://, or with http:// if the server has no TLS; a port is a number",
+            hint="Begin it with https://, or with http:// if the server has no TLS; a port is a number; it has no query",
         )
 
 

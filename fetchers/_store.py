@@ -23,7 +23,7 @@ from remote_fetch.failures.store_errors import failure_of, is_past_the_end
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
 
-__all__ = ["OF_PARTING", "FsspecStore", "below_root"]
+__all__ = ["OF_PARTING", "FsspecStore", "below_root", "failure_of_library"]
 
 T = TypeVar("T")
 
@@ -199,6 +199,15 @@ def below_root(name: str) -> str:
     if "\0" in name or "\\" in name or not _DOTS.isdisjoint(name.split("/")):
         raise CorruptSegment(f"the object's name {name[:300]!r} leads out of the storage", object_name=name[:300])
     return name
+
+
+def failure_of_library(error: Exception, name: str) -> StorageUnavailable | None:
+    """The failure of the store by an exception of a module that no table has. None for one of Python's builtins."""
+    kind = type(error)
+    if kind.__module__ == "builtins":
+        return None
+    text = f"the store's client failed ({kind.__module__.partition('.')[0]}.{kind.__qualname__})"
+    return StorageUnavailable(text, object_name=name)
 
 
 def _is_invalid(error: BaseException | None) -> bool:

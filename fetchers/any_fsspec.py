@@ -22,7 +22,7 @@ import fsspec
 from fetchers._composed import ComposedFetcher
 from fetchers._identity import Identities
 from fetchers._options import Timeouts, timeouts_of
-from fetchers._store import FsspecStore
+from fetchers._store import FsspecStore, failure_of_library
 from remote_fetch.errors import ConfigError, MissingExtra, RemoteFetchError, StorageUnavailable
 from remote_fetch.hosts import shown_url
 from remote_fetch.model import Buffer
@@ -150,8 +150,7 @@ def _of_library(name: str, call: Callable[[], T]) -> T:
     except RemoteFetchError:
         raise
     except Exception as error:
-        kind = type(error)
-        if kind.__module__ == "builtins":
+        failure = failure_of_library(error, name)
+        if failure is None:
             raise
-        text = f"the filesystem failed ({kind.__module__.partition('.')[0]}.{kind.__qualname__})"
-        raise StorageUnavailable(text, object_name=name) from error
+        raise failure from error

@@ -123,6 +123,9 @@ _NO_TOKEN = Failure(
     "no token for the store came from the server that the credentials name",
     "Check that this machine reaches that server",
 )
+_NO_LIBRARY = Failure(
+    StorageDenied, "the store's client lacks a library that this bucket needs", 'Install it: pip install "botocore[crt]"'
+)
 _DAMAGED = Failure(
     StorageUnavailable,
     "the bytes do not match the checksum that came with them",
@@ -210,6 +213,7 @@ TYPES: Mapping[str, Failure] = {
     "botocore.ResponseParserError": BROKEN,
     "botocore.ParamValidationError": _INVALID,
     "botocore.UnknownSignatureVersionError": _INVALID,
+    "botocore.MissingDependencyException": _NO_LIBRARY,
     "botocore.NoCredentialsError": _NONE_FOUND,
     "botocore.PartialCredentialsError": _NOBODY,
     "botocore.CredentialRetrievalError": _NOBODY,

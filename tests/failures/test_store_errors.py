@@ -162,6 +162,7 @@ ERRORS: list[tuple[Exception, type[RemoteFetchError]]] = [
     (botocore.parsers.ResponseParserError(SECRET), StorageUnavailable),
     (FlexibleChecksumError(error_msg=SECRET), StorageUnavailable),
     (boto.NoCredentialsError(), StorageDenied),
+    (boto.MissingDependencyException(msg="crt"), StorageDenied),
     (boto.CredentialRetrievalError(provider="sso", error_msg=SECRET), StorageDenied),
     (boto.UnauthorizedSSOTokenError(), StorageDenied),
     (of_azure("BlobNotFound", 404, azure.ResourceNotFoundError), SegmentNotFound),

@@ -266,6 +266,21 @@ def test_an_answer_that_an_sdk_fails_to_part_is_a_failure_of_the_store(error: Ex
     assert "s3cret" not in repr(caught.value.__cause__)
 
 
+@pytest.mark.parametrize("url", ["https://h/?sig=s3cret", "none"])
+def test_an_error_of_an_sdk_that_no_table_has_is_a_failure_of_the_store(url: str) -> None:
+    class SdkError(Exception):
+        pass
+
+    class Failing(Store):
+        async def get_range(self, bucket: str, key: str, start: int, end: int | None) -> Buffer:
+            raise SdkError(url)
+
+    with pytest.raises(StorageUnavailable, match=r"the store's client failed \(tests\..*SdkError\)") as caught:
+        Failing("b", []).get("a/1", 0, 5)
+    assert caught.value.object_name == "a/1"
+    assert "s3cret" not in repr(caught.value.__cause__)
+
+
 @pytest.mark.parametrize("status", [404, 410, 412])
 @pytest.mark.parametrize("page", [[], [Page((), (ObjectInfo("a/1", 5),), "next")]], ids=["first", "later"])
 def test_a_listing_that_is_missing_is_not_empty(page: list[Page | Exception], status: int, no_pauses: None) -> None:

@@ -315,6 +315,7 @@ def test_a_second_fetcher_parses_nothing_again(
         ({"endpoint_url": "https://h:99999"}, "endpoint_url", "endpoint_url is no URL"),
         ({"endpoint_url": "http://[::1"}, "endpoint_url", "endpoint_url is no URL"),
         ({"endpoint_url": "ftp://h"}, "endpoint_url", "endpoint_url is no URL"),
+        ({"endpoint_url": "http://h/x?sig=s3cret-key"}, "endpoint_url", "endpoint_url is no URL"),
         ({"client_kwargs": '{"verify": "/no/such/ca.pem"}'}, "client_kwargs", "a file that is not there"),
         ({"client_kwargs": '{"region_name": "no region"}'}, "client_kwargs", "the name of the region is none"),
         ({"profile": "of-nobody"}, "profile", "no such profile"),
