@@ -61,13 +61,13 @@ def with_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict
 
 
 def check_endpoint(given: Mapping[str, Any], place: str = OPTIONS + "endpoint_url") -> None:
-    """Raise ConfigError for an `endpoint_url` of `place` that is no URL or has a query. The text may have a password, and is not shown."""
+    """Raise ConfigError for an `endpoint_url` that is no URL, or has a query. It may hold a secret: it is not shown."""
     endpoint = given.get("endpoint_url")
     if endpoint is not None and ("?" in str(endpoint) or not is_http_url(str(endpoint))):
         raise ConfigError(
             f"{place} is no URL",
             key=OPTIONS + "endpoint_url",
-            hint="Begin it with https://, or with http:// if the server has no TLS; a port is a number; it has no query",
+            hint="Begin it with https://, or with http:// if the server has no TLS; a port is a number, and no query",
         )
 
 

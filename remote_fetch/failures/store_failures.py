@@ -124,7 +124,7 @@ _NO_TOKEN = Failure(
     "Check that this machine reaches that server",
 )
 _NO_LIBRARY = Failure(
-    StorageDenied, "the store's client lacks a library that this bucket needs", 'Install it: pip install "botocore[crt]"'
+    StorageDenied, "the store's client lacks a library that the bucket needs", 'Install it: pip install "botocore[crt]"'
 )
 _DAMAGED = Failure(
     StorageUnavailable,
