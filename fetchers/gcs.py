@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -26,6 +28,7 @@ from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, receive
 from fetchers._google_signing import MAX_IAM_EXPIRY_S, is_by_iam, signer_of
 from fetchers._options import OPTIONS, Timeouts, check_endpoint, check_objects, with_defaults
 from fetchers._ranges import EndTold, range_of, size_of_range, told_end
+from remote_fetch.config.files import read_file
 from remote_fetch.errors import ConfigError, StorageUnavailable
 from remote_fetch.failures.store_errors import RefusedError
 from remote_fetch.fetch.spi import ObjectInfo
@@ -37,6 +40,7 @@ _RENEWAL_PAUSE_S = 10.0
 """The pause after a renewal that failed while the credentials were good."""
 _SIGN_S = 10
 """The deadline of a signature by IAM if the filesystem's own timeouts have none."""
+_MAX_TOKEN_BYTES = 64 << 10
 _ERROR_BYTES = 4096
 """The part of a refusal's text that is examined."""
 _ABSENT = (b"No such object", b'"notFound"', b"NoSuchKey")
@@ -231,6 +235,23 @@ def _is_file_name(token: str) -> bool:
     return token.startswith(("/", ".", "~")) or token.endswith(".json")
 
 
+def _with_access_token(token: Any) -> Any:
+    """The token, or credentials if it is JSON, or a file of JSON, with an access token alone.
+
+    Aiven's plug-in takes such a file, which is written again before the access token expires. gcsfs does not.
+    """
+    from google.oauth2.credentials import Credentials  # noqa: PLC0415 - the extra brings it
+
+    found = token
+    if isinstance(token, str) and os.path.isfile(token):
+        with suppress(ValueError):  # no JSON
+            found = json.loads(read_file(token, key=OPTIONS + "token", max_bytes=_MAX_TOKEN_BYTES))
+    of_text: Any = Credentials
+    if isinstance(found, dict) and "type" not in found and isinstance(found.get("access_token"), str):
+        return of_text(found["access_token"])
+    return token
+
+
 class GcsFetcher(CloudFetcher):
     """The fetcher `gcs`: `remote.storage.url` is `gs://bucket/prefix`.
 
@@ -251,6 +272,7 @@ class GcsFetcher(CloudFetcher):
         if isinstance(token, str) and _is_file_name(token) and not os.path.exists(token):
             # gcsfs would take the name for a token, and send it to Google.
             raise ConfigError("the token is the name of a file that is not there", key=OPTIONS + "token")
+        given = {**given, "token": _with_access_token(token)} if token is not None else given
         check_objects(given, ("session_kwargs",))
         check_endpoint(given)
         limits = aiohttp.ClientTimeout(total=timeouts.read_s, sock_connect=timeouts.connect_s)

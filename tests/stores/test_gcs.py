@@ -231,6 +231,25 @@ def test_a_service_account_comes_as_json(monkeypatch: pytest.MonkeyPatch) -> Non
     assert seen == [account]
 
 
+def test_a_file_with_an_access_token_is_read_again(tmp_path: Path) -> None:
+    """Aiven's plug-in takes one, alone in JSON, and reads the file again when it changes."""
+    file = tmp_path / "token.json"
+    file.write_text('{"access_token": "s3cret-1"}')
+    with RangeServer(FILES) as server, reading(server, token=str(file)) as fetcher:
+        fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)
+        file.write_text('{"access_token": "s3cret-2"}')
+        fetcher.refresh_credentials()
+        fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)
+    with RangeServer(FILES) as other, reading(other, token='{"access_token": "s3cret-3"}') as fetcher:
+        fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)
+    said = [headers["authorization"] for headers in (*server.headers, *other.headers)]
+    assert said == ["Bearer s3cret-1", "Bearer s3cret-2", "Bearer s3cret-3"]
+    file.write_text("s3cret")
+    with RangeServer() as server, pytest.raises(ConfigError) as caught, reading(server, token=str(file)):
+        pass
+    assert "s3cret" not in str(caught.value)
+
+
 @contextmanager
 def answered(
     answer: Callable[[str], tuple[int, bytes]], url: str, tls: Certificates | None = None
