@@ -163,7 +163,10 @@ class ComposedFetcher:
 
     def root_of(self, url: str) -> str:
         """The path that object names are relative to. Raises ConfigError where the URL has none."""
-        return cast(str, self._filesystem_class()._strip_protocol(url))
+        try:
+            return cast(str, self._filesystem_class()._strip_protocol(url))
+        except (AttributeError, *_MISTAKES) as error:  # of filesystems inside of others
+            raise ConfigError(f"the {self.protocol!r} filesystem cannot be opened by a URL alone", key=_URL) from error
 
     def _opened(self) -> tuple[Layout, ObjectStore]:
         if self._layout is None or self._store is None:

@@ -264,6 +264,9 @@ def test_a_user_with_a_password_is_a_tuple(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_nobody_knows() -> None:
     with pytest.raises(ConfigError, match="fsspec knows no filesystem 'nosuch'"):
         opened("nosuch://s3cret@host/x")
+    for url in ("dir:///tmp", "generic://x"):
+        with pytest.raises(ConfigError, match="cannot be opened by a URL alone"):
+            opened(url)
 
 
 def test_what_is_missing_is_named_as_fsspec_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
