@@ -50,7 +50,7 @@ from remote_fetch.model import (
 __all__ = ["ComposedFetcher", "load_layout"]
 
 _URL = "remote.storage.url"
-_MISTAKES = (TypeError, ValueError, KeyError)
+_MISTAKES = (AttributeError, TypeError, ValueError, KeyError)
 """The errors of options. With an OSError as its cause, smbprotocol's ValueError is one of the connection."""
 
 
@@ -165,7 +165,7 @@ class ComposedFetcher:
         """The path that object names are relative to. Raises ConfigError where the URL has none."""
         try:
             return cast(str, self._filesystem_class()._strip_protocol(url))
-        except (AttributeError, *_MISTAKES) as error:  # of filesystems inside of others
+        except _MISTAKES as error:  # of filesystems inside of others
             raise ConfigError(f"the {self.protocol!r} filesystem cannot be opened by a URL alone", key=_URL) from error
 
     def _opened(self) -> tuple[Layout, ObjectStore]:
