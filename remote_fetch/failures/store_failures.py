@@ -120,7 +120,7 @@ _HOST_KEY = Failure(
 BROKEN = Failure(StorageUnavailable, "the store could not be reached, or broke off")
 _NO_TOKEN = Failure(
     SENT_NOTHING,
-    "no token for the store came from the server that the credentials name",
+    "no token or signature came from the server that the credentials name",
     "Check that this machine reaches that server",
 )
 _NO_LIBRARY = Failure(

@@ -265,7 +265,7 @@ def test_what_nobody_knows() -> None:
     with pytest.raises(ConfigError, match="fsspec knows no filesystem 'nosuch'"):
         opened("nosuch://s3cret@host/x")
     for url in ("dir:///tmp", "generic://x"):
-        with pytest.raises(ConfigError, match="cannot be opened (by a URL alone|without options)"):
+        with pytest.raises(ConfigError, match="cannot be opened"):
             opened(url)
 
 
