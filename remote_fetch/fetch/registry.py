@@ -84,7 +84,7 @@ def check_slashes(url: str, key: str) -> None:
     """Raise ConfigError for `s3:/bucket`, which would be read as a directory. (A `file:` URL may have one slash.)"""
     scheme, colon, rest = url.partition(":")
     name = scheme.lower()
-    if colon and not rest.startswith("//") and name != "file" and is_scheme(name):
+    if colon and name != "file" and is_scheme(name):
         better = shown_url(f"{name}://{rest.lstrip('/')}")
         raise ConfigError(
             f"{key}={scheme}:{better.removeprefix(f'{name}:/')}: there are two slashes after the scheme of a URL",

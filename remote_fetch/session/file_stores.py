@@ -45,9 +45,9 @@ def open_file_store(config: Config, place: str) -> TimedStore:
     Raises ConfigError for an unknown scheme and for `s3:/bucket`, MissingExtra if its SDK is not installed.
     """
     timeout_ms = config.settings.read_timeout_ms
-    check_slashes(place, _KEY)
     folder = folder_of(place)
     if folder is not None:
+        check_slashes(place, _KEY)
         return TimedStore(Directory(Path(folder)), timeout_ms)
     is_ours = kind_of(place) == kind_of(config.settings.storage_url or "")
     options = {name: typed_option(name, text) for name, text in config.options.items()} if is_ours else {}
