@@ -198,6 +198,13 @@ class Cluster:
         """
         return settings_of(self._admin_client(), ResourceType.TOPIC, name, min(_SETTINGS_S, self._timeout_s))
 
+    def is_tiered(self, name: str) -> bool | None:
+        """Whether a topic may have segments in the tier. None: the brokers do not tell."""
+        try:
+            return self.topic_settings(name).get("remote.storage.enable") == "true"
+        except KafkaException:
+            return None
+
     def broker_settings(self) -> dict[str, str]:
         """As `topic_settings`, of one broker, without secrets. Needs DESCRIBE_CONFIGS on the cluster."""
         number = str(min(self.metadata().brokers))

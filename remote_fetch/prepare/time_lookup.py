@@ -12,8 +12,9 @@ Rules of the file:
   not if its last offset was seen, in its batches or in its time index.
 - The broker is asked if the tier does not hold the record, or if the store does not give it.
 - A broker may miss records (Kafka 3.9.2 and 4.3.1 do). It looks only into the first segment whose largest timestamp is
-  late enough. If the log start lies behind the late records of that segment, it finds none. So the tier is searched as
-  well for offsets that the broker has on its disk, and a plan leaves out only what was searched.
+  late enough. If the log start lies behind the late records of that segment, it finds none. Nor does it if no record of
+  the segment has a timestamp, because the time of the file then counts. So the tier is searched as well for offsets
+  that the broker has on its disk, and a plan leaves out only what was searched, or what the broker surely lacks.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from remote_fetch.formats.indexes import TimeIndex
 from remote_fetch.formats.legacy import as_v2
 from remote_fetch.locate.lineage import epoch_at
 from remote_fetch.locate.listing import GAP_HINT
-from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
+from remote_fetch.model import IndexType, IsolationLevel, RemoteLogSegmentMetadata
 from remote_fetch.observe import Notice, SegmentScanned
 from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice, leading_slices, plan_offsets
 from remote_fetch.prepare.batch_walk import batches_of, first_sound
@@ -49,6 +50,7 @@ __all__ = ["TimeLookup"]
 _PASSED_MARKERS = 16
 """How many batches behind a marker are looked at for one of records. Transactions may end together."""
 
+_EVERY = IsolationLevel.READ_UNCOMMITTED
 _MOST_AT_ONCE = 64
 """How many listed segments are looked at in one group. A few GETs are under way at a time."""
 
@@ -83,15 +85,19 @@ class TimeLookup:
 
         It is that of `first_offset_at` unless the broker may miss a record. Raises the errors of reading.
         """
-        return self._look_up(opened, timestamp_ms, None)[1]
+        found, searched = self._look_up(opened, timestamp_ms, None)
+        least = opened.last_start if found is None else found
+        if searched is None or self._is_sure(opened, found, timestamp_ms):
+            return least
+        return min(least, searched)
 
     def _look_up(
         self, opened: OpenPartition, timestamp_ms: int, offsets: tuple[int, int] | None
-    ) -> tuple[int | None, int]:
-        """The answers of `first_offset_at` and of `least_offset_at`."""
+    ) -> tuple[int | None, int | None]:
+        """The answer of `first_offset_at`. If a broker gave it, also the first offset that was not searched."""
         first, stop = offsets or (opened.first_offset, opened.last_start)
         stop = min(stop, opened.last_start)
-        is_doubtful = self._brokers is not None and _may_be_missed(opened, timestamp_ms)
+        is_doubtful = self._brokers is not None and not self._is_seen(opened, timestamp_ms)
         in_tier = replace(opened, local_start=None) if is_doubtful else opened
         steps = plan_offsets(opened.partition, in_tier, first, stop)
         if self._brokers is None:
@@ -101,42 +107,54 @@ class TimeLookup:
         try:
             found = self._first_in_tier(in_tier, pieces, timestamp_ms)
             if found is not None or len(pieces) == len(steps) or self._brokers is None:
-                return found, stop if found is None else found
+                return found, None
             searched = steps[len(pieces)].first_offset
         except RemoteFetchError as error:
             self._fallback.after(error, opened.partition, pieces[0].first_offset, pieces[-1].last_offset)
         assert self._brokers is not None, "only a session with a broker falls back"
         # The broker knows the whole log. Its answer lies after the searched slices, which have no such record.
         found = self._brokers.guard.offset_for_time(opened.partition, timestamp_ms, opened.isolation)
-        least = stop if found is None else found
-        if (is_doubtful or _is_local(opened)) and not self._is_sure(opened, found, timestamp_ms):
-            least = min(least, searched)
-        return None if self._passes_markers and not self._is_record(opened, found, stop) else found, least
+        return None if self._passes_markers and not self._is_record(opened, found, stop) else found, searched
 
     def _is_sure(self, opened: OpenPartition, found: int | None, timestamp_ms: int) -> bool:
         """Whether a broker's answer misses no record.
 
-        - An offset in the part of the log that the broker lacks is of the first segment that it looked into.
-        - So is any offset if the whole log is on its disk. A wrong "none" needs a record there that is late enough: one
-          before the log start.
+        An offset is that of the first segment that the broker looked into: in the part of the log that it lacks, and
+        also on its disk, if no tiered segment was looked into before.
         """
-        local_start = self._local_start(opened)
-        if local_start is None or self._brokers is None:
-            return False
-        is_local = local_start <= (opened.log.log_start_offset or 0)
-        if found is not None or not is_local:
-            return found is not None and (is_local or found < local_start)
+        local_start = 0 if self._is_seen(opened, timestamp_ms) else self._local_start(opened)
+        is_local = local_start is not None and local_start <= (opened.log.log_start_offset or 0)
+        if found is None:
+            return is_local and self._has_none(opened, timestamp_ms)
+        return is_local or (local_start is not None and found < local_start)
+
+    def _has_none(self, opened: OpenPartition, timestamp_ms: int) -> bool:
+        """Whether the broker is right that no record on its disk is at or after the time.
+
+        A wrong "none" needs such a record. It may also lie behind the last stable offset, where it is not wanted.
+        """
+        assert self._brokers is not None, "only a session with a broker has its answers"
         latest_ms = self._brokers.cluster.latest_local_time_ms(opened.partition)
-        return latest_ms is not None and latest_ms < timestamp_ms
+        if latest_ms is None or latest_ms < timestamp_ms or opened.isolation is _EVERY:
+            return latest_ms is not None and latest_ms < timestamp_ms
+        return self._brokers.guard.offset_for_time(opened.partition, timestamp_ms, _EVERY) is not None
+
+    def _is_seen(self, opened: OpenPartition, timestamp_ms: int) -> bool:
+        """Whether the broker's answer is only needed for offsets on its disk."""
+        return self._sees_tier(opened) and not _may_be_missed(opened, timestamp_ms)
+
+    def _sees_tier(self, opened: OpenPartition) -> bool:
+        """Whether the segments of the tier, if there are any, were looked up."""
+        is_located = self._session.stepwise is None and self._session.unlocated is None
+        return bool(opened.timeline.segments) or (is_located and opened.unread is None)
 
     def _local_start(self, opened: OpenPartition) -> int | None:
-        """The first offset on the broker's disk. None if it is not known.
-
-        If the tier was looked up and is empty, it is the log start.
-        """
-        if opened.local_start is not None or opened.timeline.segments or opened.unread is not None:
+        """The first offset on the broker's disk. None if it is not known. With an empty tier it is the log start."""
+        if opened.local_start is not None or opened.timeline.segments:
             return opened.local_start
-        if self._session.stepwise is None and self._session.unlocated is None:
+        if self._sees_tier(opened):
+            return opened.log.log_start_offset or 0
+        if self._brokers is not None and self._brokers.cluster.is_tiered(opened.partition.topic) is False:
             return opened.log.log_start_offset or 0
         asked = self._session.local_logs([opened.partition], "a filter on time may read all records before it")
         return asked[opened.partition].start_offset if opened.partition in asked else None
@@ -357,12 +375,6 @@ def _may_be_missed(opened: OpenPartition, timestamp_ms: int) -> bool:
     held = opened.tiered(start)
     begins_inside = held is None or (held.start_offset < start and not 0 <= held.max_timestamp_ms < timestamp_ms)
     return start > 0 and begins_inside
-
-
-def _is_local(opened: OpenPartition) -> bool:
-    """Whether the broker has the whole log on its disk. Its first segment may begin before the tier's does."""
-    start = opened.log.log_start_offset or 0
-    return start > 0 and opened.local_start is not None and opened.local_start <= start
 
 
 def _epoch(segment: RemoteLogSegmentMetadata, offset: int) -> int:

@@ -483,11 +483,19 @@ def moment_of(offset: int) -> datetime:
 class FakeCluster:
     """A fake cluster. `offset_for_time` always returns `answer`, and records the timestamps that it was asked for.
 
-    `records` are the offsets that it reads.
+    `records` are the offsets that it reads. `hidden` is the answer where read_committed has none.
     """
 
-    def __init__(self, records: Sequence[int] = (), answer: int | None = 17, latest_ms: int | None = None) -> None:
+    def __init__(
+        self,
+        records: Sequence[int] = (),
+        answer: int | None = 17,
+        latest_ms: int | None = None,
+        hidden: int | None = None,
+    ) -> None:
         self.asked: list[int] = []
+        self._hidden = hidden
+        self.tiered: bool | None = None
         self._latest_ms = latest_ms
         self._answer = answer
         self.reads: list[tuple[int, int]] = []
@@ -495,10 +503,13 @@ class FakeCluster:
 
     def offset_for_time(self, partition: TopicIdPartition, timestamp_ms: int, isolation: IsolationLevel) -> int | None:
         self.asked.append(timestamp_ms)
-        return self._answer
+        return self._hidden if self._answer is None and isolation is UNCOMMITTED else self._answer
 
     def latest_local_time_ms(self, partition: TopicIdPartition) -> int | None:
         return self._latest_ms
+
+    def is_tiered(self, topic: str) -> bool | None:
+        return self.tiered
 
     def read(self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         self.reads.append((step.first_offset, step.last_offset))
@@ -550,26 +561,26 @@ class TestTimesWithABroker:
         assert broker.reads == ([] if end == 17 else [(17, 17)])
 
     @each_of(
-        ("local_start", "log_start", "late", "answer", "found", "least"),
+        ("local_start", "log_start", "late", "is_on_disk", "answer", "found", "least"),
         [
             *(
                 (local_start, *row)
                 for local_start in (None, 0, 4)
                 for row in [
-                    (0, (), None, None, 15),
-                    (2, (), None, None, 15),
-                    (2, (1,), None, None, 12),
-                    (2, (1, 9), None, 9, 9),
-                    (13, (1,), None, None, 13),
+                    (0, (), False, None, None, 15),
+                    (0, (), True, None, None, 12 if local_start is None else local_start),
+                    (2, (), False, None, None, 15),
+                    (4, (1,), False, None, None, 15),
+                    (2, (1,), True, None, None, 12),
+                    (2, (1, 9), True, None, 9, 9),
+                    (13, (1,), True, None, None, 13),
                 ]
             ),
-            (None, 4, (1,), None, None, 15),
-            (5, 4, (1,), None, None, 15),
-            (4, 4, (1,), None, None, 4),  # the broker's own segment may begin before that of the tier
-            (4, 4, (1,), 14, 14, 14),
-            (None, 2, (1,), 14, 14, 12),
-            (4, 2, (1,), 14, 14, 12),
-            (0, 2, (1,), 14, 14, 14),  # an answer from the broker's disk, which has the whole log
+            (4, 4, (1,), True, None, None, 4),  # the broker's own segment may begin before that of the tier
+            (4, 4, (1,), True, 14, 14, 14),
+            (None, 2, (1,), True, 14, 14, 12),
+            (4, 2, (1,), True, 14, 14, 12),
+            (0, 2, (1,), True, 14, 14, 14),  # an answer from the broker's disk, which has the whole log
         ],
     )
     def test_a_broker_s_answer_is_doubted_if_the_log_begins_behind_late_records_of_a_segment(
@@ -577,6 +588,7 @@ class TestTimesWithABroker:
         local_start: int | None,
         log_start: int,
         late: Sequence[int],
+        is_on_disk: bool,
         answer: int | None,
         found: int | None,
         least: int,
@@ -595,7 +607,7 @@ class TestTimesWithABroker:
             timeline = session.locator.timeline(partition)
             opened = Planner(session, UNCOMMITTED).open_timeline(timeline, LogBounds(log_start, 15))
             wanted_ms = FIRST_TIMESTAMP_MS + 10**6
-            broker = FakeCluster(answer=answer, latest_ms=wanted_ms if late else wanted_ms - 1)
+            broker = FakeCluster(answer=answer, latest_ms=wanted_ms if is_on_disk else wanted_ms - 1)
             session.brokers = cast(Brokers, SimpleNamespace(cluster=broker, guard=broker))
             session.fallback.reader = cast(BrokerReader, broker)
             planner = Planner(session, UNCOMMITTED)
@@ -628,12 +640,30 @@ class TestTimesWithABroker:
             assert Planner(session, UNCOMMITTED).least_offset_at(opened, 100) == least
 
     @each_of(
+        ("latest_ms", "hidden", "least"),
+        [(99, None, 15), (100, None, 0), (None, None, 0), (100, 17, 15), (None, 17, 0)],
+    )
+    def test_a_broker_s_none_is_doubted_if_a_record_on_its_disk_is_late_enough(
+        self, latest_ms: int | None, hidden: int | None, least: int
+    ) -> None:
+        """That record may lie behind the last stable offset. The broker tells it then under read_uncommitted."""
+        with Session(Config.parse(snapshot_config(())), Bucket(())) as session:
+            broker = FakeCluster(answer=None, latest_ms=latest_ms, hidden=hidden)
+            session.brokers = cast(Brokers, SimpleNamespace(cluster=broker, guard=broker))
+            partition = TopicIdPartition(Uuid(bytes(16)), "topic", 0)
+            planner = Planner(session, COMMITTED)
+            opened = untiered(partition, COMMITTED, LogBounds(0, 15))
+            assert planner.least_offset_at(opened, 100) == least
+            assert planner.first_offset_at(opened, 100) is None
+
+    @each_of(
         ("local_start", "answer", "least"),
-        [(2, 9, 9), (2, None, 15), (10, 9, 9), (10, 10, 2), (10, None, 2), (None, 9, 2)],
+        [(0, 9, 9), (0, None, 15), (10, 9, 9), (10, 10, None), (10, None, None), (None, 9, None)],
     )
     @pytest.mark.parametrize("is_stepwise", [False, True])
+    @pytest.mark.parametrize("log_start", [0, 2])
     def test_a_tier_that_was_not_looked_up_is_doubted(
-        self, is_stepwise: bool, local_start: int | None, answer: int | None, least: int
+        self, log_start: int, is_stepwise: bool, local_start: int | None, answer: int | None, least: int | None
     ) -> None:
         """The broker may have looked into a tiered segment in which the log begins, then gone on with its own disk."""
         with Session(Config.parse(snapshot_config(())), Bucket(())) as session:
@@ -646,8 +676,10 @@ class TestTimesWithABroker:
                 session.stepwise = cast(SharedStepwiseLocator, object())
             else:
                 session.locating.cannot_locate("there is no topic __remote_log_metadata")
-            opened = untiered(partition, UNCOMMITTED, LogBounds(2, 15))
-            assert Planner(session, UNCOMMITTED).least_offset_at(opened, 100) == least
+            opened, planner = untiered(partition, UNCOMMITTED, LogBounds(log_start, 15)), Planner(session, UNCOMMITTED)
+            assert planner.least_offset_at(opened, 100) == (log_start if least is None else least)
+            broker.tiered = False
+            assert planner.least_offset_at(opened, 100) == (15 if answer is None else answer)
 
 
 def first_with(broker: FakeCluster, log: LogBuilder, schedule: Schedule, timestamp_ms: int) -> tuple[int, int]:

@@ -240,6 +240,25 @@ def test_a_filter_on_time_if_the_tier_is_not_looked_up(rig: Rig, new_topic: Call
         assert rows == [25, 26, 60, 61]
 
 
+@pytest.mark.parametrize("is_tiered", ["true", "false"])
+def test_a_filter_on_time_if_a_segment_has_no_timestamps(
+    rig: Rig, new_topic: Callable[[str], str], is_tiered: str
+) -> None:
+    """Kafka takes the time of the segment's file for its largest timestamp, looks only into it, and finds nothing."""
+    topic, start_ms = new_topic("read"), 1_700_000_000_000
+    topics.create_topic(rig, topic, remote_storage_enable=is_tiered, local_retention_ms=-2)
+    alone = {"batch.num.messages": 1, "enable.idempotence": True}
+    producer = Producer({"bootstrap.servers": rig.bootstrap, **alone, **topics.QUIET})
+    for number in range(40):
+        producer.produce(topic, bytes(700), partition=0, timestamp=-1 if number < 30 else start_ms)
+    assert producer.flush(60) == 0
+    assert listed_offset(rig, (topic, 0), start_ms, "read_committed") is None
+    since = pc.field("timestamp") >= pa.scalar(start_ms * 1000, pa.timestamp("us", "UTC"))
+    scan = remote_fetch.scan_topic(topic, config=config_of(rig))
+    rows = [offset for batch in scan.batches(filter=since) for offset in batch.column("offset").to_pylist()]
+    assert rows == list(range(30, 40))
+
+
 def test_a_filter_on_a_time_after_all_records_leaves_out_an_untiered_log(
     rig: Rig, new_topic: Callable[[str], str]
 ) -> None:
