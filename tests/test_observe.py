@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from remote_fetch.model import IndexType, TopicIdPartition, Uuid
@@ -25,6 +23,7 @@ from remote_fetch.observe import (
     SizeAsked,
     ignore,
 )
+from tests.at_once import at_once
 
 PARTITION = TopicIdPartition(Uuid(bytes(16)), "t", 0)
 
@@ -112,11 +111,7 @@ def test_several_threads() -> None:
             counters(RecordsRead(PARTITION, 1, 0))
             counters(RangeFetched(PARTITION, 2, 0.0))
 
-    threads = [threading.Thread(target=count) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once([count] * 4)
     report = counters.report()
     assert (report.records, report.remote_bytes, report.remote_gets) == (2000, 4000, 2000)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +16,7 @@ from remote_fetch.decode.columns import COLUMNS
 from remote_fetch.decode.resources import ColumnMemory
 from remote_fetch.decode.run_decoder import Bounds, RunReader, Start
 from remote_fetch.testing.records import Record, encode_batch
+from tests.at_once import at_once
 
 EVERYTHING = 2**63 - 1
 START = Start(-1, 0, 0, EVERYTHING)
@@ -98,11 +99,7 @@ def test_threads_share_the_memory(memory: ColumnMemory) -> None:
                 if set(batch.column("value").to_pylist()) != {bytes([byte]) * 200_000}:
                     failures.append(f"thread {byte}, turn {turn}")
 
-    threads = [threading.Thread(target=work, args=(byte,)) for byte in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    at_once([partial(work, byte) for byte in range(4)])
     assert failures == []
 
 

@@ -19,6 +19,7 @@ from remote_fetch.fetch.readahead import RangeReader, RangeRequest
 from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import ignore
 from remote_fetch.session.budgets import BudgetLease
+from tests.at_once import at_once
 from tests.clock import Clock
 from tests.eventually import eventually
 from tests.fetch.test_readahead import segments
@@ -166,11 +167,7 @@ def test_gets_begin_no_sooner_than_the_budget_lets_them() -> None:
             awaited()
         open_reader.read_index(SEGMENT, IndexType.OFFSET)
 
-    threads = [threading.Thread(target=read) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    at_once([read] * 4)
     open_reader.close()
     assert len(store.begun) == 4 * 6
     before = 0

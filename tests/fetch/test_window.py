@@ -6,6 +6,7 @@ import threading
 import time
 
 from remote_fetch.fetch.window import Window
+from tests.at_once import at_once
 
 
 def narrowed(most: int, times: int) -> Window:
@@ -59,12 +60,7 @@ def test_no_more_than_its_size_pass_at_once_and_all_of_them_in_the_end() -> None
             inside -= 1
         window.leave()
 
-    threads = [threading.Thread(target=pass_through) for _ in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(10)
-    assert not any(thread.is_alive() for thread in threads)
+    at_once([pass_through] * 12)
     assert 1 <= most <= 2
 
 

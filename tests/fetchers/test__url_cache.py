@@ -13,6 +13,7 @@ from fetchers import _url_cache
 from fetchers._url_cache import UrlCache, life_s
 from remote_fetch.errors import RemoteFetchError, StorageDenied, StorageTimeout, StorageUnavailable
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from tests.at_once import at_once
 from tests.cases import each_of
 from tests.clock import Clock
 from tests.eventually import eventually
@@ -63,21 +64,14 @@ class Askers:
 
 def in_threads(call: Callable[[], object]) -> list[object]:
     """The outcome of a call in each of several threads: what it returns or raises."""
-    found: list[object] = []
 
-    def run() -> None:
+    def run() -> object:
         try:
-            found.append(call())
+            return call()
         except RemoteFetchError as error:
-            found.append(error)
+            return error
 
-    threads = [threading.Thread(target=run) for _ in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert len(found) == THREADS
-    return found
+    return at_once([run] * THREADS)
 
 
 # -------------------------------------------------------------------------------------------------- the life of a URL

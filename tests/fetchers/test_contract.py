@@ -9,7 +9,6 @@ Rules of the file:
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -23,6 +22,7 @@ from fetchers.memory import MemoryFetcher
 from remote_fetch.errors import RemoteFetchError, SegmentNotFound
 from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister, SegmentSizer
 from remote_fetch.model import UNKNOWN_SIZE, IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, Uuid
+from tests.at_once import at_once
 
 REMOTE = Path(__file__).parents[1] / "golden" / "data" / "local-4.1" / "remote"
 SUFFIXES = {
@@ -167,11 +167,7 @@ def test_several_threads(tier: Tier) -> None:
             if bytes(data) != tier.files[f"{stem}.log"][10:300]:
                 wrong.append(stem)
 
-    threads = [threading.Thread(target=read) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once([read] * 4)
     assert not wrong
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -33,6 +33,7 @@ from remote_fetch.testing.contract import (
     contract_segments,
 )
 from remote_fetch.testing.stores import kafka_local_files
+from tests.at_once import at_once
 from tests.cases import each_of
 from tests.fetchers.vending import Locate, Source, at, opened
 from tests.stores.range_server import NO_KEY, Fault, FaultKind, RangeServer, stalled_connect
@@ -130,11 +131,7 @@ def test_options_are_those_of_the_connections(server: RangeServer) -> None:
 def test_one_question_for_a_segment(server: RangeServer) -> None:
     source = source_of(server)
     fetcher = opened(source)
-    threads = [threading.Thread(target=fetcher.fetch_log_segment, args=(METADATA, n, n + 9)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    at_once([partial(fetcher.fetch_log_segment, METADATA, n, n + 9) for n in range(8)])
     fetcher.fetch_index(METADATA, IndexType.OFFSET)
     assert source.asked == [(METADATA.segment_id, False)]
     assert source.layouts_asked == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Any
 
@@ -13,6 +12,7 @@ from remote_fetch.locate.locator import KnownTimelines, PlannedLocator, SharedLo
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.testing.log_builder import LogBuilder
+from tests.at_once import at_once
 from tests.locate.timelines import timeline_of
 from tests.scan.bucket import plain_log
 
@@ -79,11 +79,7 @@ def test_a_shared_locator_lets_one_thread_through_at_a_time() -> None:
             return timeline
 
     shared: Any = SharedLocator(Slow([timeline]))
-    threads = [threading.Thread(target=lambda: [shared.refresh(timeline.partition) for _ in range(5)]) for _ in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once([lambda: [shared.refresh(timeline.partition) for _ in range(5)]] * 4)
     assert most == [1] * 20
 
 

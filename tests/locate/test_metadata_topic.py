@@ -11,6 +11,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Collection, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -26,6 +27,7 @@ from remote_fetch.locate.metadata_topic import MetadataTopicLocator
 from remote_fetch.locate.replay_cache import Remark
 from remote_fetch.locate.unreadable import Denied, Unreadable
 from remote_fetch.model import TopicIdPartition, Uuid
+from tests.at_once import at_once
 from tests.clock import Clock
 from tests.eventually import eventually
 from tests.locate.metadata_double import (
@@ -417,11 +419,7 @@ def test_threads_pass_on_a_remark_once() -> None:
 
     topic = SimpleNamespace(remarks=(Remark("full", is_warning=True),))
     locator = MetadataTopicLocator(cast(Cluster, Topics()), cast(MetadataTopic, topic), say=pytest.fail, remark=remark)
-    threads = [threading.Thread(target=locator.pass_on_remarks) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    at_once([locator.pass_on_remarks] * 2)
     assert len(heard) == 1
 
 
@@ -443,11 +441,7 @@ def test_threads_that_fail_at_the_same_moment_report_it_once(code: int) -> None:
     topics.describe = at_the_same_moment  # type: ignore[method-assign]
     cluster = cast(Cluster, topics)
     locator = MetadataTopicLocator(cluster, MetadataTopic(cluster, timeout_ms=0), say=say)
-    threads = [threading.Thread(target=locator.refresh, args=(each,)) for each in PARTITIONS[:2]]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    at_once([partial(locator.refresh, each) for each in PARTITIONS[:2]])
     assert len(said) == 1
 
 

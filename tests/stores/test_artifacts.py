@@ -7,11 +7,11 @@ Rules of the file:
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
 
+from tests.at_once import at_once
 from tests.stores import artifacts
 from tests.stores.artifacts import BuildError, MissingTool, azurite, fake_gcs_server, versitygw
 
@@ -50,14 +50,8 @@ def test_a_tool_that_is_missing(tools: Path, folder: Path) -> None:
 
 def test_a_program_is_built_once(tools: Path, folder: Path) -> None:
     script(tools / "go", f'echo "$2" >> {folder}/asked; echo built > "$GOBIN/versitygw"')
-    found: list[Path] = []
-    threads = [threading.Thread(target=lambda: found.append(versitygw())) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [folder / f"versitygw-{artifacts.VERSITYGW}" / "versitygw"] * 4
-    assert found[0].read_text() == "built\n"
+    assert at_once([versitygw] * 4) == [folder / f"versitygw-{artifacts.VERSITYGW}" / "versitygw"] * 4
+    assert versitygw().read_text() == "built\n"
     assert (folder / "asked").read_text().splitlines() == [
         f"github.com/versity/versitygw/cmd/versitygw@{artifacts.VERSITYGW}"
     ]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from remote_fetch.config import Config
 from remote_fetch.errors import RemoteFetchError, SegmentNotFound, StorageDenied, StorageTimeout, StorageUnavailable
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, Uuid
+from tests.at_once import at_once
 from tests.eventually import eventually
 from tests.stores.conftest import TOPIC
 from tests.stores.moto_server import MotoServer
@@ -154,11 +154,7 @@ def test_several_threads(store: StoreServer, tree: Path) -> None:
                 if bytes(fetcher.fetch_log_segment(segment, 10, 300)) != log_of(segment, tree)[10:300]
             )
 
-        threads = [threading.Thread(target=read) for _ in range(16)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once([read] * 16)
     assert wrong == []
 
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from remote_fetch.tables import table_job
-from remote_fetch.tables.report import TableReport
+from tests.at_once import at_once
 from tests.stores.servers import StoreServer
 from tests.tables.tables import Topic, export, held, opened, same
 
@@ -86,15 +86,6 @@ def test_two_jobs_at_once(where: dict[str, Any], topic: Topic, monkeypatch: pyte
         real(*args)
 
     monkeypatch.setattr(table_job, "_commit", commit)
-    reports: list[TableReport] = []
-
-    def run() -> None:
-        reports.append(export(topic, where))
-
-    threads = [threading.Thread(target=run) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    reports = at_once([lambda: export(topic, where)] * 2)
     assert sorted(report.rows for report in reports) == [0, 20]
     assert same(held(where), topic.rows())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ from remote_fetch.formats.tagged_fields import encode_compact_string
 from remote_fetch.model import UNKNOWN_SIZE, IndexType
 from remote_fetch.testing.metadata_records import encode_tagged_fields
 from remote_fetch.testing.records import encode_varint
+from tests.at_once import at_once
 from tests.cases import each_of
 from tests.fetchers.layouts.aiven_writer import INDEXES, PARTITION, SEGMENT_ID, Store, Written
 from tests.searches import examples
@@ -566,15 +566,7 @@ def test_a_refusal_ends_a_listing() -> None:
 def test_a_manifest_is_fetched_once_by_several_threads() -> None:
     written = Written(LOG, is_compressed=True)
     store, layout = Store(written.objects()), opened()
-    found: list[bytes] = []
-    threads = [
-        threading.Thread(target=lambda: found.append(bytes(layout.read_segment(store, written.metadata, 0, -1))))
-        for _ in range(6)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    found = at_once([lambda: bytes(layout.read_segment(store, written.metadata, 0, -1))] * 6)
     assert found == [LOG] * 6
     assert sum(name.endswith(".rsm-manifest") for name, *_ in store.gets) == 1
 
