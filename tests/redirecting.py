@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
+
+from tests.answering import Quiet, serving
 
 
 class Redirecting(ThreadingHTTPServer):
@@ -18,7 +19,7 @@ class Redirecting(ThreadingHTTPServer):
         self.redirected: list[str] = []
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Quiet):
     server: Redirecting
     protocol_version = "HTTP/1.1"  # a PUT waits for the interim answer of this version
 
@@ -26,29 +27,17 @@ class Handler(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self.headers["Host"].startswith("localhost"):
             self.server.asked.append(dict(self.headers))
-            self.send_response(206)
-            self.send_header("Content-Range", "bytes 0-3/9")
-            self.send_header("Content-Length", "4")
-            self.end_headers()
-            self.wfile.write(b"evil")
+            self.answer(206, b"evil", Content_Range="bytes 0-3/9")
             return
         self.server.redirected.append(self.command)
-        self.send_response(self.server.status)
-        self.send_header("Location", f"http://localhost:{self.server.server_port}{self.path}")
-        self.send_header("Content-Length", "0")
-        self.end_headers()
+        self.answer(self.server.status, Location=f"http://localhost:{self.server.server_port}{self.path}")
 
     do_HEAD = do_POST = do_PUT = do_GET
-
-    def log_message(self, *args: object) -> None: ...
 
 
 @contextmanager
 def redirecting(status: int) -> Iterator[Redirecting]:
     """A server that answers with a redirect of this status."""
-    with Redirecting(status) as opened:
-        thread = threading.Thread(target=opened.serve_forever, daemon=True)
-        thread.start()
+    opened = Redirecting(status)
+    with serving(opened):
         yield opened
-        opened.shutdown()
-        thread.join(5)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-import threading
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 
 import pytest
 
@@ -28,6 +27,7 @@ from remote_fetch.errors import (
 )
 from remote_fetch.testing.contract import contract_segments
 from remote_fetch.testing.stores import kafka_local_files
+from tests.answering import Quiet, serving
 from tests.stores.range_server import Asked, Fault, FaultKind, RangeServer, stalled_connect
 
 URL = "remote.storage.url"
@@ -417,7 +417,7 @@ class TestSizes:
             opened(server).size(METADATA)
 
 
-class Hinting(BaseHTTPRequestHandler):
+class Hinting(Quiet):
     """Sends interim answers before the answer, as many as the name of the object says."""
 
     protocol_version = "HTTP/1.1"
@@ -426,28 +426,17 @@ class Hinting(BaseHTTPRequestHandler):
         name = self.path.rpartition("/")[2]
         for _ in range(int(name)):
             self.wfile.write(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n")
-        body = name.zfill(10).encode()
-        self.send_response(206)
-        self.send_header("Content-Range", "bytes 0-9/100")
-        self.send_header("Content-Length", "10")
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args: object) -> None: ...
+        self.answer(206, name.zfill(10).encode(), Content_Range="bytes 0-9/100")
 
 
 def test_interim_answers_are_passed_over() -> None:
     """Else the next request of the connection would read the answer to the one before."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Hinting) as hinting:
-        thread = threading.Thread(target=hinting.serve_forever, daemon=True)
-        thread.start()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Hinting)) as url:
         fetcher = HttpFetcher()
-        fetcher.configure({URL: f"http://127.0.0.1:{hinting.server_port}"})
+        fetcher.configure({URL: url})
         for name in ("1", "0", "16"):
             assert bytes(fetcher.opened_store().get(name, 0, 10)) == name.zfill(10).encode()
         with pytest.raises(StorageUnavailable):
             fetcher.opened_store().get("17", 0, 10)
         assert bytes(fetcher.opened_store().get("2", 0, 10)) == b"0000000002"
         fetcher.close()
-        hinting.shutdown()
-        thread.join(5)

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition
+from tests.answering import Quiet, serving
 
 __all__ = ["Question", "Reply", "ScriptedService", "page", "scripted_service", "segment_json"]
 
@@ -62,16 +62,13 @@ def scripted_service(answer: Callable[[Question], Reply]) -> Iterator[ScriptedSe
     """A running service."""
     service = ScriptedService(answer)
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet):
         protocol_version = "HTTP/1.1"
         timeout = 10
 
         def setup(self) -> None:
             super().setup()
             service.connections += 1
-
-        def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the base class's name
-            pass
 
         def do_GET(self) -> None:
             headers = {name.lower(): value for name, value in self.headers.items()}
@@ -92,15 +89,8 @@ def scripted_service(answer: Callable[[Question], Reply]) -> Iterator[ScriptedSe
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = False
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    service.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with serving(server) as service.url:
         yield service
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def segment_json(segment: RemoteLogSegmentMetadata, **more: object) -> dict[str, object]:

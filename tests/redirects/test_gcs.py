@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 import aiohttp
@@ -16,6 +15,7 @@ from remote_fetch.errors import StorageDenied
 from remote_fetch.redirects.gcs import DirectSessions
 from remote_fetch.session.filesystems import direct, open_filesystem
 from remote_fetch.tables.target_filesystem import of_target
+from tests.answering import Quiet, serving
 from tests.redirecting import redirecting
 
 
@@ -52,12 +52,10 @@ def test_a_filesystem_is_opened_once_and_has_the_traces_of_its_options() -> None
     assert traced == ["POST"]
 
 
-class Unfinished(BaseHTTPRequestHandler):
+class Unfinished(Quiet):
     def do_GET(self) -> None:
         self.send_response(308)
         self.end_headers()
-
-    def log_message(self, *args: object) -> None: ...
 
 
 def test_a_308_without_a_location_is_an_answer() -> None:
@@ -67,9 +65,5 @@ def test_a_308_without_a_location_is_an_answer() -> None:
         async with aiohttp.ClientSession(trace_configs=[DirectSessions()]) as session, session.get(url) as answer:
             return answer.status
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Unfinished) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        assert asyncio.run(asked(f"http://127.0.0.1:{server.server_port}")) == 308
-        server.shutdown()
-        thread.join(5)
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Unfinished)) as url:
+        assert asyncio.run(asked(url)) == 308

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-from typing import Any
+from http.server import ThreadingHTTPServer
+
+from tests.answering import Quiet, serving
 
 __all__ = ["refusing"]
 
@@ -24,29 +24,15 @@ def refusing(status: int, code: str, *, region: str | None = None, is_deleted: b
     `region` is what it says about the bucket's region, None: nothing. `is_deleted`: it has a marker of a deletion.
     """
     body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>No.</Message></Error>".encode()
+    headers = {} if region is None else {"x-amz-bucket-region": region}
+    if is_deleted:
+        headers["x-amz-delete-marker"] = "true"
 
-    class Refusal(BaseHTTPRequestHandler):
+    class Refusal(Quiet):
         def do_GET(self) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            if region is not None:
-                self.send_header("x-amz-bucket-region", region)
-            if is_deleted:
-                self.send_header("x-amz-delete-marker", "true")
-            self.end_headers()
-            self.wfile.write(b"" if self.command == "HEAD" else body)
+            self.answer(status, body, **headers)
 
         do_HEAD = do_GET
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusal)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Refusal)) as url:
+        yield url

@@ -23,6 +23,7 @@ from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError, StorageDenied, StorageUnavailable
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
+from tests.answering import Quiet, serving
 from tests.stores.azure_server import ACCOUNT, CONTAINER, KEY, AzureServer
 from tests.stores.conftest import TOPIC
 
@@ -154,31 +155,21 @@ def test_a_connection_string_that_is_none() -> None:
 def answered_by(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[AzureFetcher]:
     """A fetcher whose account is a server on loopback, which answers each GET so."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet):
         def do_GET(self) -> None:
             answer(self)
 
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            place = f"http://127.0.0.1:{server.server_port}/account"
-            fetcher = AzureFetcher()
-            fetcher.configure(
-                {
-                    "remote.storage.url": "abfs://tier/x",
-                    "remote.storage.options.connection_string": "DefaultEndpointsProtocol=http;AccountName=account;"
-                    f"AccountKey=a2V5;BlobEndpoint={place};",
-                }
-            )
-            yield fetcher
-            fetcher.close()
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
+        fetcher = AzureFetcher()
+        fetcher.configure(
+            {
+                "remote.storage.url": "abfs://tier/x",
+                "remote.storage.options.connection_string": "DefaultEndpointsProtocol=http;AccountName=account;"
+                f"AccountKey=a2V5;BlobEndpoint={url}/account;",
+            }
+        )
+        yield fetcher
+        fetcher.close()
 
 
 @pytest.mark.parametrize("end", [10, -1])

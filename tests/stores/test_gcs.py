@@ -12,10 +12,9 @@ import datetime
 import gc
 import json
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from fetchers.gcs import GcsFetcher
 from remote_fetch.errors import ConfigError, SegmentNotFound, StorageDenied, StorageUnavailable
 from remote_fetch.session.filesystems import open_filesystem
 from remote_fetch.testing.contract import contract_segments
+from tests.answering import Quiet, serving
 from tests.rig.certificates import Certificates, make_certificates
 from tests.stores.range_server import Fault, FaultKind, RangeServer
 from tests.stores.servers import StoreServer, configs_of
@@ -256,34 +256,21 @@ def answered(
 ) -> Iterator[GcsFetcher]:
     """A fetcher over a server that answers each path with a status and a body."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet):
         def do_GET(self) -> None:
-            status, body = answer(self.path)
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(*answer(self.path))
 
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        if tls is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(tls.certificate, tls.key)
-            server.socket = context.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            fetcher = GcsFetcher()
-            scheme = "http" if tls is None else "https"
-            options = {"token": "anon", "endpoint_url": f"{scheme}://127.0.0.1:{server.server_port}"}
-            fetcher.configure(configs_of(url, options))
-            yield fetcher
-            fetcher.close()
-        finally:
-            server.shutdown()
-            thread.join()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tls.certificate, tls.key)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    with serving(server) as endpoint:
+        fetcher = GcsFetcher()
+        options = {"token": "anon", "endpoint_url": endpoint if tls is None else endpoint.replace("http", "https")}
+        fetcher.configure(configs_of(url, options))
+        yield fetcher
+        fetcher.close()
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,17 @@ Rules of the file:
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import CommitTableRequest
+
+from tests.answering import Quiet, serving
 
 __all__ = ["IN_AND_409", "RestCatalog", "running"]
 
@@ -49,19 +50,11 @@ def running(warehouse: Path, token: str = "open-sesame") -> Iterator[RestCatalog
     below = load_catalog("lake", **options, **{"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO"})
     told = RestCatalog("", token)
 
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_: Any) -> None:
-            pass
-
+    class Handler(Quiet):
         def _answer(self, status: int, body: dict[str, Any]) -> None:
             if status >= 400:
                 body = {"error": {"message": "not today", "type": "Refused", "code": status}}
-            text = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
+            self.answer(status, json.dumps(body).encode(), Content_Type="application/json")
 
         def _table(self) -> Any:
             return below.load_table(self.path.split("?")[0].split("/namespaces/")[1].replace("/tables/", "."))
@@ -90,13 +83,5 @@ def running(warehouse: Path, token: str = "open-sesame") -> Iterator[RestCatalog
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = False
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, name="rest-catalog")
-    thread.start()
-    told.url = f"http://127.0.0.1:{server.server_address[1]}"
-    try:
+    with closing(below), serving(server) as told.url:
         yield told
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
-        below.close()

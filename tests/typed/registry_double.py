@@ -6,14 +6,15 @@ Rules of the file: it has the paths of Confluent's API that a reader asks, and r
 from __future__ import annotations
 
 import json
-import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from itertools import chain
 from typing import Any
 from urllib.parse import parse_qs, unquote
+
+from tests.answering import Quiet, serving
 
 __all__ = ["RegistryDouble", "registry_double"]
 
@@ -103,7 +104,7 @@ def registry_double() -> Iterator[RegistryDouble]:
     """A running registry. Its thread and its socket end with the block."""
     double = RegistryDouble()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet):
         def do_GET(self) -> None:
             double.asked.append(self.path)
             double.users.append(self.headers.get("Authorization"))
@@ -111,23 +112,7 @@ def registry_double() -> Iterator[RegistryDouble]:
                 status, body = double.failures.pop(0), {"error_code": 50000, "message": "a secret"}
             else:
                 status, body = double.answer(self.path)
-            data = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+            self.answer(status, json.dumps(body).encode(), Content_Type="application/vnd.schemaregistry.v1+json")
 
-        def log_message(self, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    double.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as double.url:
         yield double
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
