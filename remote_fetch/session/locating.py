@@ -25,7 +25,7 @@ from remote_fetch.session.brokers import Brokers
 from remote_fetch.session.locators import beside_brokers, open_broker_locator, open_listing, open_snapshot
 from remote_fetch.session.metadata_source import MetadataSource
 from remote_fetch.session.no_storage import NoStorage
-from remote_fetch.session.service import Service, open_service
+from remote_fetch.session.service import open_service
 from remote_fetch.session.storage import Storage
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from remote_fetch.locate.cluster import Cluster
     from remote_fetch.locate.metadata_topic import MetadataTopicLocator
     from remote_fetch.locate.replay_cache import Remark
+    from remote_fetch.locate.service_client import ServiceClient
 
 __all__ = ["Locating", "Planned"]
 
@@ -69,7 +70,7 @@ class Locating:
         self.unlocated: ErrorKind | None = ErrorKind.NOT_CONFIGURED if isinstance(fetcher, NoStorage) else None
         self.is_off, self._why = False, ""
         self._broker_locator: BrokerLocator | None = None
-        self._service: Service | None = None
+        self._service: ServiceClient | None = None
         self._metadata: MetadataSource | None = None
         self._metadata_locator: MetadataTopicLocator | None = None
 
@@ -95,7 +96,11 @@ class Locating:
         if kind == "snapshot":
             return open_snapshot(settings)
         if self._service is not None and self.brokers is not None:
-            return self._service.locator(self.brokers.cluster, self.cannot_locate, self._can_locate)
+            from remote_fetch.locate.service_locator import ServiceLocator  # noqa: PLC0415 - it loads librdkafka
+
+            return ServiceLocator(
+                self.brokers.cluster, self._service, say=self.cannot_locate, recovered=self._can_locate
+            )
         if kind == "metadata-topic":
             return self._open_metadata_topic(readable=not isinstance(self._fetcher, NoStorage))
         if kind == "broker":
@@ -162,10 +167,10 @@ class Locating:
         return max(0.0 if it is None else it.answered_s for it in asked)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Give new credentials to the locator's clients. A metadata cluster with its own user keeps that one."""
+        """Give new credentials to the locator's clients. One with its own user (`remote.locator.`) keeps that one."""
         if self._broker_locator is not None:
             self._broker_locator.reconnect()
-        if self._service is not None:
+        if self._service is not None and "sasl.username" not in self._config.locator:
             self._service.set_sasl_credentials(username, password)
         topic = None if self._metadata is None else self._metadata.set_sasl_credentials(username, password)
         if self._metadata_locator is not None:
