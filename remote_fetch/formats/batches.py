@@ -22,9 +22,11 @@ from remote_fetch.errors import CorruptSegment, UnsupportedFormat
 from remote_fetch.model import TimestampType
 
 __all__ = [
+    "CODEC_MASK",
     "DEFAULT_MAX_BATCH_BYTES",
     "HEADER_BYTES",
     "LOG_OVERHEAD_BYTES",
+    "TIMESTAMP_TYPE_BIT",
     "BatchFramer",
     "BatchHeader",
     "FramedBatch",
@@ -54,8 +56,8 @@ _MAX_INT64 = 2**63 - 1
 _SEQUENCES = 2**31
 _NOTHING = memoryview(b"")
 
-_CODEC_MASK = 0x07
-_TIMESTAMP_TYPE_BIT = 0x08
+CODEC_MASK = 0x07
+TIMESTAMP_TYPE_BIT = 0x08
 _TRANSACTIONAL_BIT = 0x10
 _CONTROL_BIT = 0x20
 _DELETE_HORIZON_BIT = 0x40
@@ -88,14 +90,14 @@ class BatchHeader(NamedTuple):
     @property
     def codec(self) -> int:
         """Compression codec id: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd; 5 to 7 do not exist."""
-        return self.attributes & _CODEC_MASK
+        return self.attributes & CODEC_MASK
 
     @property
     def timestamp_type(self) -> TimestampType:
         """Whether the producer or the broker set the timestamps. Magic 0 has none."""
         if self.magic == 0:
             return TimestampType.NO_TIMESTAMP_TYPE
-        return TimestampType.LOG_APPEND_TIME if self.attributes & _TIMESTAMP_TYPE_BIT else TimestampType.CREATE_TIME
+        return TimestampType.LOG_APPEND_TIME if self.attributes & TIMESTAMP_TYPE_BIT else TimestampType.CREATE_TIME
 
     @property
     def is_transactional(self) -> bool:

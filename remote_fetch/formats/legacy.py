@@ -17,9 +17,17 @@ from struct import Struct
 from typing import NamedTuple
 
 from remote_fetch.errors import CorruptSegment, FallsBackError
-from remote_fetch.formats.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, FramedBatch
+from remote_fetch.formats.batches import (
+    CODEC_MASK,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    TIMESTAMP_TYPE_BIT,
+    BatchHeader,
+    FramedBatch,
+)
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.formats.tagged_fields import encode_varlong
+from remote_fetch.model import TimestampType
 
 __all__ = ["LegacyMessage", "as_v2", "messages_of", "to_v2"]
 
@@ -29,8 +37,6 @@ _INT32 = Struct(">i")
 _INT64 = Struct(">q")
 _CRC_FROM = 4
 
-_CODEC_MASK = 0x07
-_TIMESTAMP_TYPE_BIT = 0x08
 _ZSTD = 4
 
 _NULL = b"\x01"
@@ -91,7 +97,7 @@ def messages_of(batch: FramedBatch, codecs: Codecs) -> Iterator[LegacyMessage]:
     """
     try:
         outer, messages, _ = _opened(batch, codecs)
-        is_append_time = _is_append_time(batch.header)
+        is_append_time = batch.header.timestamp_type is TimestampType.LOG_APPEND_TIME
         for offset, message in messages:
             timestamp_ms = outer.timestamp_ms if is_append_time else message.timestamp_ms
             yield LegacyMessage(offset, timestamp_ms, message.crc, message.key, message.value)
@@ -115,10 +121,6 @@ def _opened(batch: FramedBatch, codecs: Codecs) -> tuple[_Message, Iterator[tupl
     return outer, _inner(messages, header.magic, shift), first + shift
 
 
-def _is_append_time(header: BatchHeader) -> bool:
-    return header.magic == 1 and bool(header.attributes & _TIMESTAMP_TYPE_BIT)
-
-
 def _offset_shift(header: BatchHeader, last: int) -> int:
     """The number to add to the offsets inside a compressed entry. `last` is the largest of these offsets."""
     if header.magic == 0:
@@ -135,7 +137,7 @@ def _offset_shift(header: BatchHeader, last: int) -> int:
 def _converted(
     header: BatchHeader, outer: _Message, messages: Iterator[tuple[int, _Message]], base_offset: int
 ) -> tuple[BatchHeader, memoryview]:
-    log_append_time = _is_append_time(header)
+    log_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     records = bytearray()
     record_count = 0
     last_offset = base_offset - 1
@@ -152,7 +154,7 @@ def _converted(
         last_offset = offset
         record_count += 1
     converted = header._replace(
-        attributes=_TIMESTAMP_TYPE_BIT if log_append_time else 0,
+        attributes=TIMESTAMP_TYPE_BIT if log_append_time else 0,
         base_offset=base_offset,
         last_offset=last_offset,
         base_timestamp_ms=base_timestamp_ms,
@@ -188,7 +190,7 @@ def _inner(messages: memoryview, magic: int, shift: int) -> Iterator[tuple[int, 
                 "checksum mismatch inside a compressed message: "
                 f"it says {message.crc:#010x}, its bytes give {actual:#010x}"
             )
-        if message.attributes & _CODEC_MASK:
+        if message.attributes & CODEC_MASK:
             raise CorruptSegment("a compressed message inside a compressed message")
         yield offset + shift, message
 
