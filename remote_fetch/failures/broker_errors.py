@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import re
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, libversion
+
+from remote_fetch.errors import MissingExtra
 
 __all__ = [
     "NO_ANSWER",
@@ -26,6 +28,13 @@ __all__ = [
     "is_unreadable",
     "lacks_epoch",
 ]
+
+if libversion()[1] < 0x02100000:
+    # Its classes lack names that the modules of this package use. Those names would be all that an error tells.
+    raise MissingExtra(
+        f"remote-fetch needs confluent-kafka 2.16 or later, and the one here has librdkafka {libversion()[0]}",
+        hint='Install it into this environment: pip install --upgrade "confluent-kafka>=2.16"',
+    )
 
 NO_ANSWER = frozenset(
     {

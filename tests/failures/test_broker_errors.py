@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import runpy
+
+import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from remote_fetch.errors import MissingExtra
+from remote_fetch.failures import broker_errors
 from remote_fetch.failures.broker_errors import (
     broker_says,
     end_of_truncated_epoch,
@@ -12,6 +17,15 @@ from remote_fetch.failures.broker_errors import (
     is_truncation,
     lacks_epoch,
 )
+
+
+def test_an_older_confluent_kafka_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip leaves one there, with a warning only, if another package's file of requirements names it."""
+    monkeypatch.setattr(confluent_kafka, "libversion", lambda: ("2.5.0", 0x020500FF))
+    with pytest.raises(
+        MissingExtra, match=r"needs confluent-kafka 2\.16 or later, and the one here has librdkafka 2\.5"
+    ):
+        runpy.run_path(broker_errors.__file__)
 
 
 @pytest.mark.parametrize(
