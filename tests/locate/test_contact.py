@@ -235,8 +235,15 @@ def test_a_cause_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_silence_has_no_cause(monkeypatch: pytest.MonkeyPatch) -> None:
-    ask = answering(monkeypatch, KafkaError._TIMED_OUT, (KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+    ask = answering(monkeypatch, KafkaError._TIMED_OUT)
     with pytest.raises(BrokerUnavailable, match=r"nothing was heard within 0\.02 s") as raised:
         ask(**{"socket.connection.setup.timeout.ms": 20})
     assert not raised.value.is_refusal
     assert setup_timeout_s({}) == 30
+
+
+def test_a_listener_that_closes_each_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one with TLS does if the client has none. librdkafka says only that all brokers are down."""
+    ask = answering(monkeypatch, KafkaError._TIMED_OUT, (KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+    with pytest.raises(BrokerUnavailable, match=r"each connection was closed without an answer, as by .* TLS or SASL"):
+        ask(**{"socket.connection.setup.timeout.ms": 20})
