@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from remote_fetch.errors import RemoteFetchError, StorageUnavailable
+from remote_fetch.errors import RemoteFetchError, SegmentNotFound, StorageDenied, StorageUnavailable
 from remote_fetch.failures.store_failures import (
     ABSENT,
     BROKEN,
@@ -29,6 +29,7 @@ from remote_fetch.failures.store_failures import (
     CODES,
     ELSEWHERE,
     NO_FILE,
+    NOT_GIVEN,
     SENT_NOTHING,
     STATUS,
     TYPES,
@@ -52,6 +53,9 @@ _CHECK_ENDPOINT = "Check the host in remote.storage.url, or the endpoint in remo
 _OF_FILES = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 _CERTIFICATE_ERRORS = frozenset({"ClientConnectorCertificateError", "CertificateError"})
 _REDIRECTS = frozenset({"RedirectClientError", "TooManyRedirects"})
+_OF_CREDENTIALS = frozenset(
+    {"AssumeRole", "AssumeRoleWithSAML", "AssumeRoleWithWebIdentity", "CreateToken", "GetRoleCredentials"}
+)
 _INNER = ("reason", "inner_exception", "error", "os_error", "certificate_error")
 _DEPTH = 8
 """How many causes are looked at: SDKs wrap an error two or three times."""
@@ -84,16 +88,25 @@ def failure_of(error: BaseException, object_name: str, *, has_codes: bool = Fals
         for cause in causes:
             found = known(cause)
             if found is not None:
-                if has_codes and isinstance(cause, _OF_FILES) and known is _by_type:
-                    found = NO_FILE
-                if has_codes and found is ABSENT and known is not _by_code:
-                    found = WITHOUT_BODY if any(map(_is_of_head, causes)) else WITHOUT_CODE
+                if found.error in (SegmentNotFound, StorageDenied) and any(map(_is_of_credentials, causes)):
+                    found = NOT_GIVEN  # a 404 is about a role
+                elif has_codes:
+                    found = _with_codes(found, known, cause, causes)
                 if found is BROKEN:
                     found = _with_fault(error)
                 if known in (_by_code, _by_status) and found.error is StorageUnavailable:
                     found = found._replace(error=SENT_NOTHING)
                 return found.error(found.text, object_name=object_name, hint=found.hint)
     return None
+
+
+def _with_codes(found: Failure, known: object, cause: BaseException, causes: list[BaseException]) -> Failure:
+    """The failure of a store that gives codes, which `known` has found for `cause`."""
+    if isinstance(cause, _OF_FILES) and known is _by_type:
+        return NO_FILE
+    if found is ABSENT and known is not _by_code:
+        return WITHOUT_BODY if any(map(_is_of_head, causes)) else WITHOUT_CODE
+    return found
 
 
 def answered_status(error: BaseException) -> int | None:
@@ -154,6 +167,11 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 def _is_of_head(error: BaseException) -> bool:
     """Whether botocore says that the request was a HEAD."""
     return str(getattr(error, "operation_name", "")).startswith("Head")
+
+
+def _is_of_credentials(error: BaseException) -> bool:
+    """Whether botocore says that the request was for credentials (STS, IAM Identity Center)."""
+    return str(getattr(error, "operation_name", "")) in _OF_CREDENTIALS
 
 
 def _by_code(error: BaseException) -> Failure | None:

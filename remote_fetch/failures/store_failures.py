@@ -31,6 +31,7 @@ __all__ = [
     "CERTIFICATE",
     "CODES",
     "ELSEWHERE",
+    "NOT_GIVEN",
     "NO_FILE",
     "SENT_NOTHING",
     "STATUS",
@@ -81,6 +82,11 @@ _NONE_FOUND = Failure(
     "no credentials for the store were found",
     "Give them in remote.storage.options.*, or in the environment variables or files of the SDK; a public bucket needs "
     "none with anon=true (gs://: token=anon)",
+)
+NOT_GIVEN = Failure(
+    StorageDenied,
+    "the service that gives credentials for the store refused",
+    "Check the role, who may assume it, and that the token or profile which asks for it has not expired",
 )
 NO_FILE = Failure(
     StorageDenied,
@@ -218,7 +224,7 @@ TYPES: Mapping[str, Failure] = {
     "botocore.PartialCredentialsError": _NOBODY,
     "botocore.CredentialRetrievalError": _NOBODY,
     "botocore.TokenRetrievalError": _NOBODY,
-    "botocore.UnauthorizedSSOTokenError": _EXPIRED,
+    "botocore.SSOError": _EXPIRED,
     "azure.ClientAuthenticationError": _NOBODY,
     "azure.ResourceNotFoundError": ABSENT,
     "azure.ServiceRequestTimeoutError": _CONNECT_TIMEOUT,

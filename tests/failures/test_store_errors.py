@@ -165,6 +165,9 @@ ERRORS: list[tuple[Exception, type[RemoteFetchError]]] = [
     (boto.MissingDependencyException(msg="crt"), StorageDenied),
     (boto.CredentialRetrievalError(provider="sso", error_msg=SECRET), StorageDenied),
     (boto.UnauthorizedSSOTokenError(), StorageDenied),
+    (boto.SSOTokenLoadError(error_msg=SECRET), StorageDenied),
+    (of_s3("NoSuchEntity", 404, "AssumeRole"), StorageDenied),
+    (of_s3("Throttling", 400, "AssumeRole"), StorageThrottled),
     (of_azure("BlobNotFound", 404, azure.ResourceNotFoundError), SegmentNotFound),
     (of_azure("ContainerNotFound", 404, azure.ResourceNotFoundError), StorageDenied),
     (of_azure("AuthenticationFailed", 403, azure.ClientAuthenticationError), StorageDenied),
@@ -284,6 +287,8 @@ def hints() -> Iterator[tuple[Exception, str]]:
     yield of_s3("AccessDenied", 403), "ListBucket"
     yield of_s3("ExpiredToken", 400), "Renew"
     yield of_s3("RequestTimeTooSkewed", 403), "clock"
+    yield of_s3("AccessDenied", 403, "AssumeRoleWithWebIdentity"), "Check the role"
+    yield of_s3("ResourceNotFoundException", 404, "GetRoleCredentials"), "Check the role"
     yield of_azure("AuthenticationFailed", 403), "SAS"
     yield of_s3("PermanentRedirect", 301), "region"
     yield of_a_redirect("NonHttpUrlRedirectClientError"), "region or endpoint"
