@@ -72,6 +72,10 @@ class CommittedOffsets:
         self._threads = [running for running in self._threads if running.is_alive()] + [thread]
         thread.start()
 
+    def leave(self, partitions: Sequence[TopicPartition]) -> None:
+        """Give an empty answer for partitions, so that librdkafka asks for their committed offsets."""
+        self._give((partitions, []))
+
     def take_answers(self) -> list[Answer]:
         """The answers that have come since the last call."""
         if not self._answers:
@@ -106,6 +110,9 @@ class CommittedOffsets:
             except Exception:  # without an answer the partitions would never be read; librdkafka asks again
                 _LOG.exception("the committed offsets cannot be asked for")
             break
+        self._give((partitions, found))
+
+    def _give(self, answer: Answer) -> None:
         with self._lock:
-            self._answers.append((partitions, found))
+            self._answers.append(answer)
         self._notify()

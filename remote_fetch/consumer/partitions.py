@@ -132,10 +132,11 @@ class Partitions:
 
     # ------------------------------------------------------------------------------------- what the application does
 
-    def begin(self, partitions: Sequence[TopicPartition], *, replaces: bool) -> None:
+    def begin(self, partitions: Sequence[TopicPartition], *, replaces: bool, is_committing: bool = False) -> None:
         """Begin with partitions that librdkafka has assigned: from the store if it may have them, or at the broker.
 
-        If `replaces` is true, all other partitions are no longer assigned.
+        - If `replaces` is true, all other partitions are no longer assigned.
+        - `is_committing`: librdkafka may be committing what was before. Only librdkafka waits for that before it asks.
         """
         self.drop(None if replaces else partitions)
         circuit = Circuit(first_pause_ms=self._settings.retry_pause_ms)
@@ -158,7 +159,8 @@ class Partitions:
         if question := [partition.topic_partition() for partition in begun if partition.state.offset in COMMITTED]:
             for partition in self.tracked(question):
                 partition.ask(question)
-            self._committed.request(question)
+            ask = self._committed.leave if is_committing else self._committed.request
+            ask(question)
         for partition in begun:
             if partition.state.mode is not Mode.BROKER and partition.state.offset not in COMMITTED:
                 self._transitions.begin_at(partition, partition.state.offset, partition.state.leader_epoch)

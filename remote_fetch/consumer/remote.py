@@ -151,7 +151,8 @@ class Remote:
             raise
         held = set(map(key_of, self._librdkafka.assignment()))
         begun = [each for each in partitions if key_of(each) in held]  # none after a fatal error
-        self.partitions.begin(begun, replaces=not is_incremental)
+        is_committing = self.partitions.is_committing
+        self.partitions.begin(begun, replaces=not is_incremental, is_committing=is_committing)
         self._lookups.request({each.topic: each.partition for each in begun if each.offset in COMMITTED})
         self._idle_store.start()
 
@@ -175,7 +176,8 @@ class Remote:
     def _finish_commits(self, partitions: Sequence[TopicPartition], *, is_incremental: bool) -> None:
         """Have offsets committed before the group is asked for the committed offsets of these partitions.
 
-        librdkafka commits what is stored when it unassigns partitions, and `assign` unassigns those of before.
+        librdkafka commits what is stored when it unassigns partitions, and `assign` unassigns those of before. If its
+        commits take longer, they are not noted as made.
         """
         begun = [partition for partition in partitions if partition.offset in COMMITTED]
         with contextlib.suppress(KafkaException):  # the assignment meets the same error, and raises it

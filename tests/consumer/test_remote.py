@@ -114,6 +114,26 @@ def test_topics_are_looked_up_while_the_group_tells_its_offsets(
     assert requested == [{"t": 3, "u": 3}]
 
 
+@pytest.mark.parametrize("commits_in_time", [False, True])
+def test_librdkafka_asks_the_group_if_its_commits_take_long(
+    remote: Remote, librdkafka: FakeLibrdkafka, monkeypatch: pytest.MonkeyPatch, *, commits_in_time: bool
+) -> None:
+    """It waits for them before it asks. Another client may get the offset from before them, and skip records."""
+
+    def committed(*_: object, **__: object) -> None:
+        if not commits_in_time:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    requested: list[object] = []
+    monkeypatch.setattr(remote.committed, "request", requested.append)
+    monkeypatch.setattr(librdkafka, "committed", committed)
+    remote.assign([TopicPartition("t", 0, 5)], is_incremental=False)
+    remote.assign([TopicPartition("t", 0, OFFSET_STORED)], is_incremental=False)
+    remote.partitions.run_due_work()
+    from_group = ("incremental_assign", [(0, OFFSET_STORED)])
+    assert (len(requested), from_group in librdkafka.calls) == (int(commits_in_time), not commits_in_time)
+
+
 @pytest.mark.parametrize("is_incremental", [False, True])
 def test_an_assignment_while_closing_is_librdkafkas_alone(
     remote: Remote, librdkafka: FakeLibrdkafka, is_incremental: bool
