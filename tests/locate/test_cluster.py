@@ -628,3 +628,21 @@ def test_other_clients_get_the_addresses_of_brokers_in_sync(monkeypatch: pytest.
     cluster.describe("t")
     assert cluster.contact_properties["bootstrap.servers"] == "a:9091,b:9092,[::1]:9093", "it names no broker"
     assert cluster.properties["bootstrap.servers"] == "silent:9092"
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_tiered"), [({"remote.storage.enable": "true"}, True), ({"cleanup.policy": "delete"}, False)]
+)
+def test_a_topic_s_settings_tell_whether_it_is_tiered(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], is_tiered: bool
+) -> None:
+    """Brokers that refuse DESCRIBE_CONFIGS do not tell it."""
+    cluster = Cluster({}, timeout_ms=1000)
+    monkeypatch.setattr(cluster, "topic_settings", lambda name: settings)
+    assert cluster.is_tiered("t") is is_tiered
+
+    def refuse(name: str) -> dict[str, str]:
+        raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+    monkeypatch.setattr(cluster, "topic_settings", refuse)
+    assert cluster.is_tiered("t") is None
