@@ -17,7 +17,6 @@ import argparse
 import json
 import random
 import string
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -29,6 +28,7 @@ from types import MappingProxyType
 from confluent_kafka import Producer
 
 from remote_fetch.formats.batches import BatchFramer
+from tests.benchmarks.commands import printed
 from tests.benchmarks.document import machine
 from tests.benchmarks.on_a_broker import add_options, run
 from tests.benchmarks.peers import READERS, Job, Round, segments
@@ -53,7 +53,6 @@ SLOW_LATENCY_MS, SLOW_BYTES_PER_SECOND = 30, 80_000_000
 VALUES_BYTES = 4 << 20
 CONTENTS = ("noise", "text")
 READER_TIMEOUT_S = 3600
-ROOT = Path(__file__).parents[2]
 RATIO_HEAD = (
     "| value bytes | codec | batches | partitions | read_arrow / best confluent | aim | / kafkarrow | / aiokafka "
     "| / kafka-python | / decoder alone | best confluent is | client CPU: best confluent / read_arrow |\n"
@@ -206,11 +205,8 @@ def check_batches(remote: Path, topic: str, shape: Shape, records: int) -> None:
 
 def run_reader(job: Job, module: str = "tests.benchmarks.peers") -> Best:
     """One reader in a process of its own. Raises ValueError where it did not read what is there."""
-    command = [sys.executable, "-m", module, json.dumps(asdict(job))]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=READER_TIMEOUT_S, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{job.reader} failed on {job.topic}: {done.stderr[-2000:]}")
-    rounds = [Round(**json.loads(line)) for line in done.stdout.splitlines()]
+    lines = printed(module, json.dumps(asdict(job)), timeout_s=READER_TIMEOUT_S).splitlines()
+    rounds = [Round(**json.loads(line)) for line in lines]
     totals = {(one.records, one.value_bytes) for one in rounds}
     if totals != {(job.records, job.value_bytes)}:
         raise ValueError(f"{job.reader} read {totals} of {job.topic}, which has {job.records}, {job.value_bytes}")

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.benchmarks.bench_broker import ROOT
+from tests.benchmarks.commands import printed
 from tests.benchmarks.consumers import READERS, Reader, configured
 from tests.benchmarks.document import machine
 from tests.benchmarks.on_a_broker import add_options, run
@@ -80,13 +79,8 @@ def measured(rig: Rig, topic: str, partitions: int, records: int, rounds: int) -
         for reader in (name for pair in _WAYS.values() for name in pair):
             job = {"bootstrap": rig.bootstrap, "remote": str(rig.remote)}
             given = json.dumps([reader, job, topic, partitions, records])
-            command = [sys.executable, "-m", "tests.benchmarks.bench_caught_up", "--one", given]
-            done = subprocess.run(
-                command, cwd=ROOT, capture_output=True, text=True, timeout=2 * _TIMEOUT_S, check=False
-            )
-            if done.returncode:
-                raise RuntimeError(f"{reader} failed on {topic}: {done.stderr[-2000:]}")
-            least[reader] = min(least.get(reader, float("inf")), float(done.stdout))
+            seconds = printed("tests.benchmarks.bench_caught_up", "--one", given, timeout_s=2 * _TIMEOUT_S)
+            least[reader] = min(least.get(reader, float("inf")), float(seconds))
     return least
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -23,7 +22,6 @@ from tests.benchmarks.bench_broker import (
     MIN_SIZE_MB,
     PARTITIONS,
     READER_TIMEOUT_S,
-    ROOT,
     Best,
     Shape,
     add_shape_options,
@@ -32,6 +30,7 @@ from tests.benchmarks.bench_broker import (
     measured_on,
     run_reader,
 )
+from tests.benchmarks.commands import printed
 from tests.benchmarks.consumers import HAND_OVER, PARTS, READERS
 from tests.benchmarks.on_a_broker import add_options, run
 from tests.benchmarks.peers import Job
@@ -60,11 +59,8 @@ class Found:
 
 def hand_overs(job: Job) -> list[tuple[float, float]]:
     """Milliseconds of hand-overs soon after `assign` and later, in a process of its own."""
-    command = [sys.executable, "-m", "tests.benchmarks.consumers", json.dumps(asdict(job))]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=READER_TIMEOUT_S, check=False)
-    if done.returncode:
-        raise RuntimeError(f"the hand-over failed on {job.topic}: {done.stderr[-2000:]}")
-    return [(soon, later) for soon, later in map(json.loads, done.stdout.splitlines())]
+    lines = printed("tests.benchmarks.consumers", json.dumps(asdict(job)), timeout_s=READER_TIMEOUT_S).splitlines()
+    return [(soon, later) for soon, later in map(json.loads, lines)]
 
 
 def measure(rig: Rig, shape: Shape, size_mb: int, rounds: int) -> Found:

@@ -20,7 +20,6 @@ import argparse
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import threading
@@ -41,6 +40,7 @@ from remote_fetch.locate.metadata_replay import METADATA_TOPIC
 from remote_fetch.locate.metadata_replay import MetadataTopic as ReplayedTopic
 from remote_fetch.locate.replay_cache import ReplayCache
 from remote_fetch.session.file_stores import Directory, TimedStore
+from tests.benchmarks.commands import ROOT, printed
 from tests.benchmarks.metadata_topic import MetadataTopic, metadata_topic
 from tests.rig.acls import allow
 from tests.rig.metrics import topic_metrics
@@ -48,7 +48,6 @@ from tests.rig.topics import QUIET
 from tests.stores.s3_server import s3_server
 from tests.stores.servers import Server, free_port, serving
 
-ROOT = Path(__file__).parents[2]
 PARTITIONS_EACH = 20
 RECORDS_EACH = 5
 HEAD = (
@@ -151,11 +150,9 @@ def run(job: Job, processes: int = 1) -> Result:
 
 
 def _run(job: Job) -> Result:
-    command = [sys.executable, "-m", "tests.benchmarks.bench_many_consumers", "--job", json.dumps(asdict(job))]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=2 * _TIMEOUT_S, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-    return Result(**json.loads(done.stdout.splitlines()[-1]))
+    given = json.dumps(asdict(job))
+    lines = printed("tests.benchmarks.bench_many_consumers", "--job", given, timeout_s=2 * _TIMEOUT_S).splitlines()
+    return Result(**json.loads(lines[-1]))
 
 
 def fill(topic: MetadataTopic) -> None:

@@ -24,7 +24,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from tests.benchmarks.bench_broker import LARGE_BATCH_BYTES, ROOT, Shape, fill, measured_on
+from tests.benchmarks.bench_broker import LARGE_BATCH_BYTES, Shape, fill, measured_on
+from tests.benchmarks.commands import ROOT, printed
 from tests.benchmarks.neighbours import LIVE, READY, Task
 from tests.benchmarks.on_a_broker import add_options, run
 from tests.benchmarks.peers import broker_cpu_s
@@ -66,11 +67,6 @@ def pin(pid: int, processor: int) -> None:
         os.sched_setaffinity(int(thread.name), {processor})
 
 
-def command(task: Task) -> list[str]:
-    """The command of a task."""
-    return [sys.executable, "-m", "tests.benchmarks.neighbours", json.dumps(asdict(task))]
-
-
 @contextmanager
 def backfilling(task: Task | None, speeds: list[float]) -> Iterator[None]:
     """A backfill that has begun, for as long as the block takes; its MB/s are added to `speeds`."""
@@ -78,7 +74,8 @@ def backfilling(task: Task | None, speeds: list[float]) -> Iterator[None]:
         yield
         speeds.append(0.0)
         return
-    with subprocess.Popen(command(task), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", "tests.benchmarks.neighbours", json.dumps(asdict(task))]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             if process.stdout.readline().strip() != READY:
@@ -96,18 +93,10 @@ def measure(rig: Rig, who: str | None, topic: str, live_topic: str, seconds: flo
     speeds: list[float] = []
     with backfilling(None if who is None else Task(who, topic, PARTITIONS, *where), speeds):
         before_s = broker_cpu_s(rig.nodes[1].pid)
-        done = subprocess.run(
-            command(Task(LIVE, live_topic, 1, *where)),
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        live = json.dumps(asdict(Task(LIVE, live_topic, 1, *where)))
+        times = printed("tests.benchmarks.neighbours", live, timeout_s=TIMEOUT_S)
         used_s = broker_cpu_s(rig.nodes[1].pid) - before_s
-    if done.returncode:
-        raise RuntimeError(f"the live client failed: {done.stderr[-2000:]}")
-    times_ms: list[float] = json.loads(done.stdout)
+    times_ms: list[float] = json.loads(times)
     p99_ms = times_ms[int(len(times_ms) * 0.99)]
     return Round(statistics.median(times_ms), p99_ms, times_ms[-1], speeds[0], used_s / seconds)
 

@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import random
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -31,6 +30,7 @@ from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.metadata_replay import METADATA_TOPIC
 from remote_fetch.model import RemoteLogSegmentId, TopicIdPartition, Uuid
 from tests.benchmarks.bench_metadata import RECORDS_PER_SEGMENT, TOPICS, upload
+from tests.benchmarks.commands import printed
 from tests.benchmarks.metadata_readers import Job, Result
 from tests.rig.rig import Rig, single
 from tests.rig.topics import QUIET, admin, make_tiered
@@ -65,12 +65,8 @@ class MetadataTopic:
 
 def run(job: Job) -> Result:
     """Do a job in a process of its own."""
-    command = [sys.executable, "-m", "tests.benchmarks.metadata_readers", json.dumps(asdict(job))]
-    root = Path(__file__).parents[2]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=root, timeout=_READ_TIMEOUT_S, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-    return Result(**json.loads(done.stdout))
+    given = json.dumps(asdict(job))
+    return Result(**json.loads(printed("tests.benchmarks.metadata_readers", given, timeout_s=_READ_TIMEOUT_S)))
 
 
 @contextmanager
