@@ -235,15 +235,16 @@ class AivenLayout:
     def _manifest(self, store: ObjectStore, name: str) -> Known:
         with self._cache.turn(name):
             known = self._cache.get(name)
-            if known is None:
-                try:
-                    data = get_whole(lambda: store.get(name + _MANIFEST, 0, _MAX_MANIFEST_BYTES + 1))
-                    if memoryview(data).nbytes > _MAX_MANIFEST_BYTES:
-                        raise CorruptSegment(f"a manifest of more than {_MAX_MANIFEST_BYTES} bytes")
-                    known = Known(parse_manifest(data))
-                except RemoteFetchError as error:
-                    raise error.at(object_name=name + _MANIFEST) from error.__cause__
-                self._cache.put(name, known)
+            if known is not None:
+                return known
+            try:
+                data = get_whole(lambda: store.get(name + _MANIFEST, 0, _MAX_MANIFEST_BYTES + 1))
+                if memoryview(data).nbytes > _MAX_MANIFEST_BYTES:
+                    raise CorruptSegment(f"a manifest of more than {_MAX_MANIFEST_BYTES} bytes")
+                known = Known(parse_manifest(data))
+            except RemoteFetchError as error:
+                raise error.at(object_name=name + _MANIFEST) from error.__cause__
+            self._cache.put(name, known)
             return known
 
     def _what_is_there(self, store: ObjectStore) -> RemoteFetchError | None:
@@ -255,11 +256,12 @@ class AivenLayout:
             for info in islice(store.list(), _PROBED_OBJECTS):
                 if info.name.endswith(".puffin") and "/metadata/" in f"/{info.name}":
                     return _no_segments()
-                if info.name.endswith(_MANIFEST):
-                    name = info.name.removesuffix(_MANIFEST)
-                    described = self._manifest(store, name).manifest.described
-                    if described is not None and name.endswith(main_of(described)):
-                        return _other_prefix(name.removesuffix(main_of(described)))
+                if not info.name.endswith(_MANIFEST):
+                    continue
+                name = info.name.removesuffix(_MANIFEST)
+                described = self._manifest(store, name).manifest.described
+                if described is not None and name.endswith(main_of(described)):
+                    return _other_prefix(name.removesuffix(main_of(described)))
         except RemoteFetchError:  # no listing, no permission: then nothing more is known
             pass
         return None
@@ -312,9 +314,7 @@ class AivenLayout:
         named = (one for partition, path in partitions for one in segments_named(store, partition, path))
         with ThreadPoolExecutor(_LISTING_THREADS, "aiven-manifests") as pool:
             while some := list(islice(named, _LISTED_AT_ONCE)):
-                for segment in pool.map(lambda one: self._described(store, *one), some):
-                    if segment is not None:
-                        yield segment
+                yield from filter(None, pool.map(lambda one: self._described(store, *one), some))
 
     def _described(
         self, store: ObjectStore, name: str, segment: RemoteLogSegmentMetadata

@@ -87,16 +87,17 @@ def failure_of(error: BaseException, object_name: str, *, has_codes: bool = Fals
     for known in (_by_code, _by_status, _by_redirects, _by_type):
         for cause in causes:
             found = known(cause)
-            if found is not None:
-                if found.error in (SegmentNotFound, StorageDenied) and any(map(_is_of_credentials, causes)):
-                    found = NOT_GIVEN  # a 404 is about a role
-                elif has_codes:
-                    found = _with_codes(found, known, cause, causes)
-                if found is BROKEN:
-                    found = _with_fault(error)
-                if known in (_by_code, _by_status) and found.error is StorageUnavailable:
-                    found = found._replace(error=SENT_NOTHING)
-                return found.error(found.text, object_name=object_name, hint=found.hint)
+            if found is None:
+                continue
+            if found.error in (SegmentNotFound, StorageDenied) and any(map(_is_of_credentials, causes)):
+                found = NOT_GIVEN  # a 404 is about a role
+            elif has_codes:
+                found = _with_codes(found, known, cause, causes)
+            if found is BROKEN:
+                found = _with_fault(error)
+            if known in (_by_code, _by_status) and found.error is StorageUnavailable:
+                found = found._replace(error=SENT_NOTHING)
+            return found.error(found.text, object_name=object_name, hint=found.hint)
     return None
 
 
