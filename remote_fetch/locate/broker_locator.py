@@ -162,8 +162,8 @@ class BrokerLocator:
                     break
                 if isolation is IsolationLevel.READ_COMMITTED and answer.last_stable_offset >= 0:
                     stop = min(stop, answer.last_stable_offset)
-                    if offset >= stop:
-                        break
+                if offset >= stop:
+                    break
                 floor = offset if told.segments else max(answer.log_start_offset, 0)
                 segment = self._segment(partition, offset, answer, floor=floor, stop=stop, isolation=isolation)
             except Unlocatable:

@@ -86,16 +86,17 @@ def batches_of(
             check_followed(batch, *framer.unread, piece.start_entry_offset)
             last_offset = batch.header.last_offset
             yield batch
-        if len(data) < stop - start or stop <= start:
-            if last_offset < piece.last_offset:
-                segment = replace(piece.segment, segment_size_in_bytes=size_bytes or UNKNOWN_SIZE)
-                try:
-                    check_end(storage, segment, start + len(data))
-                except SizeTooSmall:
-                    size_bytes = None
-                    continue
-            framer.finish()
-            return
+        if len(data) >= stop - start > 0:
+            continue
+        if last_offset < piece.last_offset:
+            segment = replace(piece.segment, segment_size_in_bytes=size_bytes or UNKNOWN_SIZE)
+            try:
+                check_end(storage, segment, start + len(data))
+            except SizeTooSmall:
+                size_bytes = None
+                continue
+        framer.finish()
+        return
 
 
 def _ends_behind(

@@ -216,15 +216,16 @@ class TimeLookup:
         for other, _, _ in opened.timeline.found(piece.first_offset, last):
             first, stop = max(other.start_offset, piece.first_offset), min(other.end_offset, last)
             is_same = (other.start_offset, other.end_offset) == (segment.start_offset, segment.end_offset)
-            if first <= stop and not is_same and opened.lineage.accepts(other):
-                try:
-                    earlier, _ = self._first_in_slice(SegmentSlice(other, first, stop), timestamp_ms)
-                except FallsBackError:
-                    if _epoch(other, stop) <= _epoch(segment, stop) and self._has_all(segment, first, stop):
-                        continue  # nothing is hidden, so that the copy is not needed
-                    raise
-                if earlier is not None and _epoch(other, earlier) >= _epoch(segment, earlier):
-                    found, last = earlier, earlier - 1
+            if first > stop or is_same or not opened.lineage.accepts(other):
+                continue
+            try:
+                earlier, _ = self._first_in_slice(SegmentSlice(other, first, stop), timestamp_ms)
+            except FallsBackError:
+                if _epoch(other, stop) <= _epoch(segment, stop) and self._has_all(segment, first, stop):
+                    continue  # nothing is hidden, so that the copy is not needed
+                raise
+            if earlier is not None and _epoch(other, earlier) >= _epoch(segment, earlier):
+                found, last = earlier, earlier - 1
         return found
 
     def _has_all(
