@@ -156,8 +156,8 @@ def _numbers(scope: _Scope, now: int, span_s: float) -> dict[str, Any]:
     latency_s = sum(second.latency_s for second in recent)
     numbers["remote-fetch-latency-avg"] = 1000 * latency_s / requests if requests else 0.0
     numbers["remote-fetch-latency-max"] = 1000 * max((second.latency_max_s for second in recent), default=0.0)
-    numbers["remote-fetch-errors-by-reason"] = dict(scope.errors)
-    numbers["remote-fetch-fallbacks-by-reason"] = dict(scope.fallbacks)
+    numbers["remote-fetch-errors-by-reason"] = {str(reason): count for reason, count in scope.errors.items()}
+    numbers["remote-fetch-fallbacks-by-reason"] = {str(reason): count for reason, count in scope.fallbacks.items()}
     numbers["remote-metadata-orphan-updates-total"] = scope.orphans
     numbers["remote-metadata-malformed-records-total"] = scope.malformed
     return numbers

@@ -33,7 +33,7 @@ def test_totals_rates_and_latencies() -> None:
     assert found["remote-fetch-errors-total"] == 2
     assert found["remote-fetch-errors-by-reason"] == {"throttled": 1, "corrupt": 1}
     assert found["remote-fetch-fallbacks-total"] == 1
-    assert found["remote-fetch-fallbacks-by-reason"] == {"corrupt": 1}
+    assert repr(found["remote-fetch-fallbacks-by-reason"]) == "{'corrupt': 1}"  # and no member of an enumeration
     assert found["partitions"]["orders-1"]["remote-fetch-bytes-total"] == 500
     assert found["partitions"]["orders-1"]["remote-fetch-fallbacks-by-reason"] == {}
 
