@@ -6,6 +6,7 @@ import json
 
 from remote_fetch.consumer.feed import NO_FAILURES
 from remote_fetch.consumer.metrics import Metrics, add_to_statistics
+from remote_fetch.errors import ErrorKind
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.observe import Fallback, MetadataUnusable, Notice, RangeFetched, RangeRetried
 from tests.clock import Clock
@@ -21,7 +22,7 @@ def test_totals_rates_and_latencies() -> None:
     metrics(RangeFetched(OTHER, 500, 0.030))
     clock.now_s += 10
     metrics(RangeRetried(ORDERS, "throttled"))
-    metrics(Fallback(ORDERS, 5, 9, "corrupt"))
+    metrics(Fallback(ORDERS, 5, 9, ErrorKind.CORRUPT))
     metrics(Notice("not counted"))
     found = metrics.snapshot()
     assert found["remote-fetch-requests-total"] == 2
