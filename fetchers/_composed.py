@@ -51,7 +51,8 @@ __all__ = ["ComposedFetcher", "load_layout"]
 
 _URL = "remote.storage.url"
 _MISTAKES = (AttributeError, TypeError, ValueError, KeyError)
-"""The errors of options. With an OSError as its cause, smbprotocol's ValueError is one of the connection."""
+"""The errors of options. With a failure as its cause, such an error is that failure: smbprotocol's ValueError is one of
+the connection, gcsfs's one of the server of tokens."""
 
 
 class ComposedFetcher:
@@ -142,7 +143,7 @@ class ComposedFetcher:
         except RemoteFetchError:
             raise
         except Exception as error:  # some ask the store as soon as they are made
-            if isinstance(error, _MISTAKES) and not isinstance(error.__cause__, OSError):
+            if isinstance(error, _MISTAKES) and (error.__cause__ is None or failure_of(error.__cause__, "") is None):
                 what = f"does not take the options {sorted(given)}" if given else "cannot be opened without options"
                 raise ConfigError(f"the {self.protocol!r} filesystem {what}", key=OPTIONS + "*") from error
             # No object was asked for: a file that is not there is a key's, and the answer is none about an index.

@@ -57,6 +57,7 @@ _OF_CREDENTIALS = frozenset(
     {"AssumeRole", "AssumeRoleWithSAML", "AssumeRoleWithWebIdentity", "CreateToken", "GetRoleCredentials"}
 )
 _INNER = ("reason", "inner_exception", "error", "os_error", "certificate_error")
+_NO_TOKEN = "google.auth.exceptions.TransportError"
 _DEPTH = 8
 """How many causes are looked at: SDKs wrap an error two or three times."""
 
@@ -83,7 +84,7 @@ def failure_of(error: BaseException, object_name: str, *, has_codes: bool = Fals
         return error.at(object_name=object_name)
     if _is_certificate(error):
         return CERTIFICATE.error(CERTIFICATE.text, object_name=object_name, hint=CERTIFICATE.hint)
-    causes = list(_causes(error))
+    causes = _causes(error)
     for known in (_by_code, _by_status, _by_redirects, _by_type):
         for cause in causes:
             found = known(cause)
@@ -156,13 +157,13 @@ def _links(error: BaseException) -> Iterator[BaseException]:
         found += [each for each in inner if isinstance(each, BaseException)]
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    link: BaseException | None = error
-    for _ in range(_DEPTH):
-        if link is None:
-            return
-        yield link
-        link = link.__cause__
+def _causes(error: BaseException) -> list[BaseException]:
+    """The error and its causes. Where no token came for a while, only the reason: those around it tell of a refusal."""
+    causes = [error]
+    while len(causes) < _DEPTH and causes[-1].__cause__ is not None:
+        causes.append(causes[-1].__cause__)
+    names = [f"{type(cause).__module__}.{type(cause).__name__}" for cause in causes]
+    return causes[names.index(_NO_TOKEN) :] if _NO_TOKEN in names else causes
 
 
 def _is_of_head(error: BaseException) -> bool:

@@ -98,6 +98,11 @@ def of_gcs(code: int) -> Exception:
     return error
 
 
+def of_no_token() -> Exception:
+    """As google-auth says that the machine's own server of tokens is away."""
+    return caused(google.RefreshError(SECRET), google.TransportError(SECRET))  # type: ignore[no-untyped-call]
+
+
 def of_requests(status: int) -> Exception:
     response = requests.Response()
     response.status_code = status
@@ -190,6 +195,8 @@ ERRORS: list[tuple[Exception, type[RemoteFetchError]]] = [
     (google.DefaultCredentialsError(SECRET), StorageDenied),  # type: ignore[no-untyped-call]
     (google.RefreshError(SECRET), StorageDenied),  # type: ignore[no-untyped-call]
     (google.TransportError(SECRET), StorageUnavailable),  # type: ignore[no-untyped-call]
+    (of_no_token(), StorageUnavailable),
+    (caused(of_gcs(401), of_no_token()), StorageUnavailable),  # gcsfs makes it of any RefreshError
     (of_no_answer(), StorageUnavailable),
     (caused(azure.ServiceResponseError(SECRET), of_no_answer()), StorageUnavailable),
     (of_a_short_body(), StorageUnavailable),

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from fsspec.asyn import sync
-from google.auth.exceptions import TransportError
+from google.auth.exceptions import RefreshError, TransportError
 
 from fetchers.gcs import GcsFetcher
 from remote_fetch.errors import ConfigError, SegmentNotFound, StorageDenied, StorageUnavailable
@@ -210,6 +210,19 @@ def test_no_credentials_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         reading(server, token="google_default"),
     ):
         pass
+
+
+def test_a_server_of_tokens_that_is_away_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a node that has just started. gcsfs makes a ValueError of it, as of a wrong option."""
+    from google.auth.compute_engine import credentials
+
+    def away(self: object, request: object) -> None:
+        raise RefreshError("away") from TransportError("away")  # type: ignore[no-untyped-call]
+
+    monkeypatch.setattr(credentials.Credentials, "refresh", away)
+    configs = {"remote.storage.url": "gs://tier", "remote.storage.options.token": "cloud"}
+    with pytest.raises(StorageUnavailable, match="no token"):
+        GcsFetcher().configure(configs)
 
 
 def test_a_service_account_comes_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
