@@ -171,7 +171,6 @@ def test_a_restart_in_the_middle(rig: Rig, new_topic: NewTopic, isolation: str) 
     """Without a broker the read of the tier goes on. For records that only the broker has, the read waits."""
     topic = new_topic("restart")
     mixed_topic(rig, topic)
-    topics.wait_tiered(rig, topic)
     local_tail(rig, topic)
     expected = topics.broker_records(rig, topic, 0, isolation)
     node = rig.nodes[1]

@@ -39,7 +39,6 @@ def test_a_copy_of_the_tier_that_was_damaged(
 ) -> None:
     topic = new_topic("audit")
     mixed_topic(rig, topic)
-    topics.wait_tiered(rig, topic)
     assert audit(rig, rig.remote, "-t", topic, "--deep") == 0
     sound, (totals,) = lines_of(capsys)
     assert sound == []
@@ -119,7 +118,6 @@ def test_a_sound_tier_of_five_thousand_segments(tmp_path: Path, capsys: pytest.C
             producer.poll(0)
         assert (producer.flush(300), lost) == (0, [])
         mixed_topic(rig, "mixed")
-        topics.wait_tiered(rig, "mixed")
         topics.wait_tiered(rig, "many", range(PARTITIONS))
         assert audit(rig, rig.remote) == 0
         found, totals = lines_of(capsys)

@@ -60,7 +60,6 @@ def expected() -> FromBroker:
     def records_of(rig: Rig, isolation: str) -> list[OracleRecord]:
         if not any(version == rig.version for version, _ in known):
             mixed_topic(rig, TOPIC)
-            topics.wait_tiered(rig, TOPIC)
         if (rig.version, isolation) not in known:
             known[rig.version, isolation] = topics.broker_records(rig, TOPIC, 0, isolation)
         return known[rig.version, isolation]

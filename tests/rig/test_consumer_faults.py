@@ -155,7 +155,6 @@ class Material:
     @classmethod
     def make(cls, rig: Rig, topic: str) -> Material:
         mixed_topic(rig, topic)
-        topics.wait_tiered(rig, topic)
         topics.set_config(rig, topic, local_retention_ms=-2)
         topics.produce(rig, topic, TAIL, seed=77, sizes=(300, 400))
         return cls(

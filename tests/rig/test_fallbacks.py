@@ -185,7 +185,6 @@ def tiered() -> Callable[[Rig], str]:
     def topic_of(rig: Rig) -> str:
         if rig.version not in made:
             mixed_topic(rig, "fallbacks")
-            topics.wait_tiered(rig, "fallbacks")
             made[rig.version] = "fallbacks"
         return made[rig.version]
 

@@ -110,7 +110,7 @@ def assert_equal_to_broker(rig: Rig, topic: str, partition: int = 0, **config: A
 
 
 def mixed_topic(rig: Rig, topic: str) -> None:
-    """Fill a topic with many segments, with every codec, and committed and aborted transactions."""
+    """A topic in the tier with many segments, every codec, and committed and aborted transactions."""
     topics.create_topic(rig, topic)
     for seed, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd")):
         topics.produce(rig, topic, 30, seed=seed, compression_type=codec)
@@ -118,12 +118,12 @@ def mixed_topic(rig: Rig, topic: str) -> None:
         topics.produce(rig, topic, 30, seed=8)
         first.abort_transaction(30)
         second.commit_transaction(30)
+    topics.wait_tiered(rig, topic)
 
 
 def test_all_of_it_tiered(rig: Rig, new_topic: Callable[[str], str]) -> None:
     topic = new_topic("read")
     mixed_topic(rig, topic)
-    topics.wait_tiered(rig, topic)
     for report in assert_equal_to_broker(rig, topic).values():
         assert report.broker_records == 0
         assert report.records > 0
@@ -134,7 +134,6 @@ def test_what_is_tiered_costs_the_broker_nothing(rig: Rig, new_topic: Callable[[
     """By its own counters, the broker sends no record bytes, and fetches no bytes from the tier for the reader."""
     topic = new_topic("free")
     mixed_topic(rig, topic)
-    topics.wait_tiered(rig, topic)
     before = topic_metrics(rig, topic)
     for isolation in ISOLATIONS:
         records, _ = from_store(config_of(rig), topic, isolation)
@@ -154,7 +153,6 @@ def test_the_tail_comes_through_the_broker(rig: Rig, new_topic: Callable[[str], 
     """
     topic = new_topic("read")
     mixed_topic(rig, topic)
-    topics.wait_tiered(rig, topic)
     with transaction(rig, topic, 60, "open") as producer:
         topics.produce(rig, topic, 60, seed=3)
         reports = assert_equal_to_broker(rig, topic)
@@ -184,7 +182,6 @@ def test_bounds_across_the_end_of_the_tier(rig: Rig, new_topic: Callable[[str], 
 def test_the_log_start_inside_a_segment(rig: Rig, new_topic: Callable[[str], str]) -> None:
     topic = new_topic("read")
     mixed_topic(rig, topic)
-    topics.wait_tiered(rig, topic)
     topics.delete_records(rig, topic, 0, 37)
     assert_equal_to_broker(rig, topic)
     with pytest.raises(OffsetOutOfRange):
@@ -333,7 +330,6 @@ SOME_OF_EACH = ("not-found", "denied", "timeout", "throttled", "unavailable", "t
 @pytest.fixture(scope="module")
 def faulty_topic(rig_43: Rig) -> str:
     mixed_topic(rig_43, "faults")
-    topics.wait_tiered(rig_43, "faults")
     return "faults"
 
 

@@ -69,7 +69,6 @@ def two_roots(needs_broker: None, tmp_path_factory: pytest.TempPathFactory) -> I
         rig = running.enter_context(single(folder, VERSIONS[0], properties=properties))
         rig.wait_tier_ready()
         mixed_topic(rig, TOPIC)
-        topics.wait_tiered(rig, TOPIC)
         yield Roots(rig, s3, directory)
 
 

@@ -59,7 +59,6 @@ def half_tiered(rig_43: Rig) -> str:
     """A topic with every codec, and committed and aborted transactions. Its later records are not in the tier."""
     topic = "spark-half"
     mixed_topic(rig_43, topic)
-    topics.wait_tiered(rig_43, topic)
     topics.set_config(rig_43, topic, local_retention_ms=-2)
     topics.produce(rig_43, topic, 40, seed=20)
     return topic
@@ -70,7 +69,6 @@ def test_rows_in_spark(rig: Rig, new_topic: Callable[[str], str], spark: SparkSe
     """The rows equal those of a plain consumer, and those of Spark's own Kafka source."""
     topic = new_topic("spark")
     mixed_topic(rig, topic)
-    topics.wait_tiered(rig, topic)
     topics.set_config(rig, topic, local_retention_ms=-2)
     topics.produce(rig, topic, 20, seed=20)
     options = options_of(rig, topic, includeHeaders="true", minPartitions="5", **{"kafka.isolation.level": isolation})
@@ -97,7 +95,6 @@ def test_an_open_transaction(
 ) -> None:
     topic = new_topic("spark")
     mixed_topic(rig_43, topic)
-    topics.wait_tiered(rig_43, topic)
     with transaction(rig_43, topic, 60, "open") as producer:
         topics.produce(rig_43, topic, 60, seed=3)
         found, report = rows(options_of(rig_43, topic, **more), **{"kafka.isolation.level": isolation})
@@ -109,7 +106,6 @@ def test_an_open_transaction(
 def test_what_is_tiered_costs_the_broker_nothing(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
     topic = new_topic("spark")
     mixed_topic(rig_43, topic)
-    topics.wait_tiered(rig_43, topic)
     before = topic_metrics(rig_43, topic)
     for isolation in ISOLATIONS:
         found, report = rows(options_of(rig_43, topic, minPartitions="7"), **{"kafka.isolation.level": isolation})

@@ -223,7 +223,6 @@ def batch(stream: StreamDriver, start: Positions, end: Positions) -> list[tuple[
 def test_from_the_tier_to_the_broker_in_mid_stream(rig_43: Rig, new_topic: Callable[[str], str], driver: Make) -> None:
     topic = new_topic("spark-stream")
     mixed_topic(rig_43, topic)
-    topics.wait_tiered(rig_43, topic)
     topics.set_config(rig_43, topic, local_retention_ms=-2)
     stream = driver(
         options_of(rig_43, topic), maxBytesPerTrigger="20000", **{"kafka.isolation.level": "read_committed"}
@@ -246,7 +245,6 @@ def test_a_store_that_cannot_be_listed_in_some_batches(
 ) -> None:
     topic = new_topic("spark-stream")
     mixed_topic(rig_43, topic)
-    topics.wait_tiered(rig_43, topic)
     options = options_of(rig_43, topic, **{"remote.locator": "listing", "fetch.remote.when": "always"})
     stream = driver(options, maxOffsetsPerTrigger="60", **{"kafka.isolation.level": "read_committed"})
     list_segments, is_away = LocalFetcher.list_segments, True
@@ -365,7 +363,6 @@ def test_a_backfill_with_the_brokers_part(
 ) -> None:
     topic = new_topic("spark-backfill")
     mixed_topic(rig_43, topic)
-    topics.wait_tiered(rig_43, topic)
     topics.set_config(rig_43, topic, local_retention_ms=-2)
     topics.produce(rig_43, topic, 40)
     options = {**options_of(rig_43, topic), "kafka.isolation.level": "read_committed", "minPartitions": "3"}
@@ -395,6 +392,5 @@ def test_an_example(
 ) -> None:
     topic = new_topic("spark-example")
     mixed_topic(rig_43, topic)
-    topics.wait_tiered(rig_43, topic)
     run_script(spark, ROOT / "examples" / name, rig_43.bootstrap, str(rig_43.remote), topic, str(tmp_path / "out"))
     assert f"{len(records(rig_43, topic, 1))} {said}" in capsys.readouterr().out

@@ -71,7 +71,6 @@ def tiered(rig_43: Rig) -> tuple[str, dict[str, list[OracleRecord]]]:
     """A topic with every codec and transactions that ended both ways, and the broker's own reading of it."""
     topic = "by-every-store"
     mixed_topic(rig_43, topic)
-    topics.wait_tiered(rig_43, topic)
     return topic, {isolation: topics.broker_records(rig_43, topic, 0, isolation) for isolation in ISOLATIONS}
 
 

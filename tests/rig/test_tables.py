@@ -58,7 +58,6 @@ def test_runs_while_the_topic_grows_is_cut_and_made_again(
 ) -> None:
     topic, where = new_topic("table"), target(format_, tmp_path)
     mixed_topic(rig_43, topic)
-    topics.wait_tiered(rig_43, topic)
     run = functools.partial(export_topic, topic, config=config(rig_43), partition_by=["partition"], **where)
     first = run()
     assert (shown(held(where, COLUMNS)), first.cost.broker_records) == (records(rig_43, topic, 1), 0)
@@ -91,7 +90,6 @@ def test_table_and_stream_are_the_log(
 ) -> None:
     topic, where = new_topic("table-stream"), target("iceberg", tmp_path / "lake")
     mixed_topic(rig_43, topic)
-    topics.wait_tiered(rig_43, topic)
     done = export_topic(topic, config=config(rig_43), **where)
     topics.produce(rig_43, topic, 70, seed=30)
     options = {**options_of(rig_43, topic), "startingOffsets": done.starting_offsets or ""}
@@ -105,7 +103,6 @@ def test_a_wrong_url_is_in_the_report(rig_43: Rig, new_topic: Callable[[str], st
     """The brokers serve all of it. The report counts that planning found no segment in the store."""
     topic = new_topic("wrong-url")
     mixed_topic(rig_43, topic)
-    topics.wait_tiered(rig_43, topic)
     (tmp_path / "empty").mkdir()
     wrong = {**config(rig_43), "remote.storage.url": str(tmp_path / "empty")}
     report = export_topic(topic, config=wrong, to=str(tmp_path / "files"), format="parquet", end="latest")

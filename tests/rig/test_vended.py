@@ -77,7 +77,6 @@ def scene(
         with vended(tmp_path_factory.mktemp("vended"), request.param) as running:
             for topic in (TOPIC, OTHER):
                 mixed_topic(running.rig, topic)
-                topics.wait_tiered(running.rig, topic)
             found = Scene(running)
             for isolation in ISOLATIONS:
                 found.expected[isolation] = topics.broker_records(running.rig, TOPIC, 0, isolation)
