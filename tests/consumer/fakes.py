@@ -212,12 +212,13 @@ class FakeGroup:
 
 
 class Bench:
-    """Partitions of topic `t` and their merge, over fakes."""
+    """Partitions of topic `t`, assigned at their `starts`, and their merge, over fakes."""
 
     def __init__(
         self,
-        reset: ResetPolicy = ResetPolicy.EARLIEST,
+        starts: dict[int, int] | None = None,
         *,
+        reset: ResetPolicy = ResetPolicy.EARLIEST,
         stores_offsets: bool = True,
         is_cooperative: bool = False,
         patience_s: float = 60.0,
@@ -265,6 +266,8 @@ class Bench:
             self._count,
             self.clock,
         )
+        if starts is not None:
+            self.assign(starts)
 
     def _count(self, records: int, size_bytes: int) -> None:
         self.counted[0] += records

@@ -17,8 +17,7 @@ from tests.consumer.fakes import Bench
 
 
 def test_each_change_of_the_reading_side_is_one_notice() -> None:
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     for offsets in ([5, 6], [7], [8]):
         bench.give(0, offsets)
         assert [message.offset() for message in bench.merge.consume(5, 0)] == offsets
@@ -32,8 +31,7 @@ def test_each_change_of_the_reading_side_is_one_notice() -> None:
 
 def test_an_end_of_the_tier_that_was_found_a_while_ago_is_looked_at_again() -> None:
     """The application was slow, and more was tiered since. It waits for one second look."""
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     bench.give(0, range(5, 15))
     bench.run_due_work()
     feed = bench.feed(0)
@@ -57,8 +55,7 @@ def test_an_end_of_the_tier_that_was_found_a_while_ago_is_looked_at_again() -> N
     ],
 )
 def test_other_ends_are_believed(ending: Ending, after_s: int) -> None:
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     bench.give(0, range(5, 15))
     bench.run_due_work()
     bench.feed(0).ending = replace(ending, at_s=bench.clock())
@@ -69,8 +66,7 @@ def test_other_ends_are_believed(ending: Ending, after_s: int) -> None:
 
 def test_a_late_feed_is_handed_over_at_its_start() -> None:
     """The worker may have moved on without giving records yet: the broker gives them."""
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     bench.feed(0)._offset = 15
     bench.run_due_work(after_s=61)
     assert ("seek", 0, 5) in bench.librdkafka.calls_since()
@@ -78,8 +74,7 @@ def test_a_late_feed_is_handed_over_at_its_start() -> None:
 
 def test_a_feed_is_not_late_if_its_records_were_taken_already() -> None:
     """Records may come after the feeds were checked and before records are taken. Then the store was in time."""
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     bench.run_due_work()
     bench.give(0, range(5, 15))
     partition = bench.partition(0)
@@ -90,8 +85,7 @@ def test_a_feed_is_not_late_if_its_records_were_taken_already() -> None:
 
 
 def test_a_partition_with_a_late_store_goes_to_the_broker() -> None:
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     bench.librdkafka.calls_since()
     bench.run_due_work(after_s=61)
     assert bench.librdkafka.calls_since() == [("seek", 0, 5), ("resume", 0), ("seek", 0, 5)]
@@ -100,8 +94,7 @@ def test_a_partition_with_a_late_store_goes_to_the_broker() -> None:
 
 def test_a_feed_that_waits_for_brokers_in_the_middle_is_late_too() -> None:
     """It plans its next segments, and the leader of the metadata stands still. That of the partition may be well."""
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     bench.give(0, range(5, 15))
     bench.run_due_work()
     assert len(bench.merge.consume(4, 0)) == 4
@@ -117,8 +110,7 @@ def test_a_feed_that_waits_for_brokers_in_the_middle_is_late_too() -> None:
 
 def test_a_feed_that_waits_for_the_store_in_the_middle_is_not_late() -> None:
     """Each GET has a deadline of its own."""
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     bench.give(0, [5])
     bench.run_due_work()
     assert len(bench.merge.consume(1, 0)) == 1
@@ -136,16 +128,14 @@ def test_a_late_partition_without_a_get_is_unanswered() -> None:
 
 
 def test_a_partition_is_not_late_while_other_partitions_get_answers() -> None:
-    bench = Bench()
-    bench.assign({0: 5, 1: 5})
+    bench = Bench({0: 5, 1: 5})
     bench.session.answered_s = bench.clock() + 3600 - 30
     bench.run_due_work(after_s=3600)
     assert (bench.mode(0), bench.mode(1), bench.events) == ("locating", "locating", [])
 
 
 def test_silent_brokers_are_not_counted_as_an_error_of_the_store() -> None:
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     bench.librdkafka.calls_since()
     bench.feed(0)._asks_brokers = True
     bench.run_due_work(after_s=61)
@@ -160,8 +150,7 @@ def test_silent_brokers_are_not_counted_as_an_error_of_the_store() -> None:
 
 
 def test_a_late_store_is_counted_as_a_fallback() -> None:
-    bench = Bench(patience_s=0)
-    bench.assign({0: 5})
+    bench = Bench({0: 5}, patience_s=0)
     bench.run_due_work(after_s=1)
     (fallback,) = [event for event in bench.events if isinstance(event, Fallback)]
     assert (fallback.partition.topic, fallback.partition.partition, fallback.reason) == ("t", 0, "read-timeout")
@@ -177,8 +166,7 @@ def test_a_late_store_is_counted_as_a_fallback() -> None:
     ],
 )
 def test_an_offset_out_of_range_is_reset_by_the_policy(policy: ResetPolicy, calls: list[tuple[object, ...]]) -> None:
-    bench = Bench(policy)
-    bench.assign({0: 5})
+    bench = Bench({0: 5}, reset=policy)
     bench.librdkafka.calls_since()
     bench.partition(0).position.follow(5, None)
     bench.end(0, 5, Ending.OUT_OF_RANGE)
@@ -190,8 +178,7 @@ def test_an_offset_out_of_range_is_reset_by_the_policy(policy: ResetPolicy, call
 
 
 def test_after_a_failure_the_store_takes_over_at_librdkafkas_position() -> None:
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     bench.end(0, 5, "corrupt", is_failure=True)
     bench.run_due_work()
     bench.librdkafka.positions[0] = 20
@@ -211,8 +198,7 @@ def test_after_a_failure_the_store_takes_over_at_librdkafkas_position() -> None:
 
 def probing_from_20() -> Bench:
     """librdkafka reads after a failure of the store, and the store is tried again from 20 on."""
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     bench.end(0, 5, "corrupt", is_failure=True)
     bench.run_due_work()
     bench.librdkafka.positions[0] = 20
@@ -251,8 +237,7 @@ def test_the_store_does_not_take_over_at_the_end_of_the_log(ends_at: int | None)
 
 def test_a_reset_to_the_end_goes_to_where_the_log_ended_when_the_feed_found_it_out() -> None:
     """The application may poll much later."""
-    bench = Bench(ResetPolicy.LATEST)
-    bench.assign({0: 5})
+    bench = Bench({0: 5}, reset=ResetPolicy.LATEST)
     bench.librdkafka.calls_since()
     bench.end(0, 5, Ending.OUT_OF_RANGE, log=LogBounds(10, 70))
     bench.run_due_work()
@@ -260,8 +245,7 @@ def test_a_reset_to_the_end_goes_to_where_the_log_ended_when_the_feed_found_it_o
 
 
 def test_a_probe_that_fails_doubles_the_pause() -> None:
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     bench.end(0, 5, "corrupt", is_failure=True)
     bench.run_due_work()
     bench.run_due_work(after_s=3)
@@ -276,8 +260,7 @@ def test_a_probe_that_fails_doubles_the_pause() -> None:
 
 
 def test_the_store_is_not_tried_at_the_end_of_the_log() -> None:
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     bench.end(0, 5)
     bench.run_due_work()
     bench.librdkafka.positions[0] = bench.librdkafka.high_watermark = 50
@@ -289,8 +272,7 @@ def test_the_store_is_not_tried_at_the_end_of_the_log() -> None:
 
 
 def test_without_a_storage_the_store_is_never_tried_again() -> None:
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     bench.end(0, 5, "not-configured", is_failure=True)
     bench.run_due_work()
     bench.run_due_work(after_s=1_000)

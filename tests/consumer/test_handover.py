@@ -31,8 +31,7 @@ def test_the_metadata_of_an_assignment_reaches_librdkafka() -> None:
 
 
 def test_a_hand_over_comes_after_the_last_record_and_seeks_again_after_the_resumption() -> None:
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     bench.give(0, [5, 6])
     bench.end(0, 9)
     bench.librdkafka.calls_since()
@@ -47,8 +46,7 @@ def test_a_hand_over_comes_after_the_last_record_and_seeks_again_after_the_resum
 
 def test_the_position_after_a_marker_has_the_leader_epoch_of_the_marker() -> None:
     """A log without records or markers of an epoch up to there counts as truncated, for each reader that goes on."""
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     bench.give(0, [5, 6])  # of epoch 3
     bench.end(0, 9, leader_epoch=4)
     assert len(bench.merge.consume(5, 0)) == 2
@@ -59,8 +57,7 @@ def test_the_position_after_a_marker_has_the_leader_epoch_of_the_marker() -> Non
 
 def test_librdkafka_compares_the_leader_epoch_of_the_last_record_with_the_log() -> None:
     """The log may have been truncated since the store gave the record."""
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     bench.give(0, [5, 6])
     bench.end(0, 9, leader_epoch=3)
     bench.librdkafka.calls_since()
@@ -74,8 +71,7 @@ def test_librdkafka_compares_the_leader_epoch_of_the_last_record_with_the_log() 
 
 
 def test_a_parked_partition_is_handed_over_with_its_leader_epoch() -> None:
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     bench.partitions.pause([bench.partition(0)])
     bench.end(0, 9, leader_epoch=3)
     bench.run_due_work()
@@ -86,8 +82,7 @@ def test_a_parked_partition_is_handed_over_with_its_leader_epoch() -> None:
 
 def test_a_leader_epoch_belongs_to_one_offset() -> None:
     """librdkafka has come further than the feed, so the epoch is not that of the record before."""
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     bench.partition(0).records.skip(12)
     bench.end(0, 9, leader_epoch=3)
     bench.librdkafka.calls_since()
@@ -97,8 +92,7 @@ def test_a_leader_epoch_belongs_to_one_offset() -> None:
 
 def test_a_hand_over_at_offset_0_seeks_1_before() -> None:
     """librdkafka stands at 0 already: a seek to 0 alone does not wake its broker's thread."""
-    bench = Bench()
-    bench.assign({0: 0})
+    bench = Bench({0: 0})
     bench.end(0, 0)
     bench.librdkafka.calls_since()
     bench.run_due_work()
@@ -106,8 +100,7 @@ def test_a_hand_over_at_offset_0_seeks_1_before() -> None:
 
 
 def test_a_hand_over_of_an_empty_log_does_not_seek_1() -> None:
-    bench = Bench()
-    bench.assign({0: 0})
+    bench = Bench({0: 0})
     bench.feed(0).log = LogBounds(0, 0)
     bench.feed(0).ending = Ending(0, "not-tiered")
     bench.librdkafka.calls_since()
@@ -141,8 +134,7 @@ def test_a_poll_that_hands_over_64_partitions_waits_for_no_broker() -> None:
 
 
 def test_a_hand_over_that_brings_nothing_is_repeated() -> None:
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     bench.end(0, 5)
     bench.run_due_work()
     bench.librdkafka.calls_since()
@@ -161,8 +153,7 @@ def test_a_hand_over_that_brings_nothing_is_repeated() -> None:
 
 def test_a_hand_over_is_not_repeated_before_librdkafka_was_polled() -> None:
     """It would throw away what librdkafka has fetched while the application was busy with something else."""
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     bench.end(0, 5)
     bench.run_due_work()
     bench.librdkafka.calls_since()
@@ -174,8 +165,7 @@ def test_a_hand_over_is_not_repeated_before_librdkafka_was_polled() -> None:
 
 
 def test_a_hand_over_is_repeated_after_long_even_if_no_poll_was_empty() -> None:
-    bench = Bench()
-    bench.assign({0: 5, 1: END})
+    bench = Bench({0: 5, 1: END})
     bench.end(0, 5)
     bench.run_due_work()
     bench.librdkafka.calls_since()
@@ -186,8 +176,7 @@ def test_a_hand_over_is_repeated_after_long_even_if_no_poll_was_empty() -> None:
 
 
 def test_a_seek_to_the_end_is_not_repeated() -> None:
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     bench.partitions.seek(bench.partition(0), END)
     assert ("seek", 0, END) in bench.librdkafka.calls_since()
     bench.run_due_work(after_s=5)
@@ -256,8 +245,7 @@ def test_a_partition_is_assigned_again_with_its_metadata(is_eager: bool) -> None
 
 def test_a_partition_that_librdkafka_stops_during_its_hand_over_is_not_assigned_again() -> None:
     """Its error is on the way to the application already."""
-    bench = Bench(ResetPolicy.ERROR)
-    bench.assign({0: 5})
+    bench = Bench({0: 5}, reset=ResetPolicy.ERROR)
     bench.librdkafka.calls_since()
     bench.librdkafka.stops_at_resume.add(0)
     bench.end(0, 5, Ending.OUT_OF_RANGE)
@@ -269,8 +257,7 @@ def test_a_partition_that_librdkafka_stops_during_its_hand_over_is_not_assigned_
 @pytest.mark.parametrize("code", [KafkaError._AUTO_OFFSET_RESET, KafkaError._PARTITION_EOF])
 def test_after_an_answer_without_records_the_hand_over_is_not_repeated(code: int, by_poll: bool) -> None:
     """The application would get the error, or the event of the partition's end, a second time."""
-    bench = Bench(ResetPolicy.ERROR)
-    bench.assign({0: 5})
+    bench = Bench({0: 5}, reset=ResetPolicy.ERROR)
     bench.end(0, 5, Ending.OUT_OF_RANGE)
     bench.run_due_work()
     bench.librdkafka.live.append(error_of(0, code, offset=5))

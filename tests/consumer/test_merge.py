@@ -25,8 +25,7 @@ def polled(bench: Bench, count: int) -> list[Message]:
 
 
 def test_poll_gives_records_of_the_store_in_order() -> None:
-    bench = Bench()
-    bench.assign({0: 0})
+    bench = Bench({0: 0})
     bench.give(0, range(600))
     bench.give(0, range(600, 700))
     messages = polled(bench, 700)
@@ -39,8 +38,7 @@ def test_poll_gives_records_of_the_store_in_order() -> None:
 
 
 def test_a_position_is_behind_polled_records_and_not_behind_prepared_ones() -> None:
-    bench = Bench()
-    bench.assign({0: 0})
+    bench = Bench({0: 0})
     bench.give(0, range(100))
     polled(bench, 3)
     bench.merge.flush_position()
@@ -49,8 +47,7 @@ def test_a_position_is_behind_polled_records_and_not_behind_prepared_ones() -> N
 
 
 def test_poll_and_consume_may_be_mixed() -> None:
-    bench = Bench()
-    bench.assign({0: 0})
+    bench = Bench({0: 0})
     bench.give(0, range(10))
     assert [message.offset() for message in polled(bench, 2)] == [0, 1]
     assert [message.offset() for message in bench.merge.consume(3, 0)] == [2, 3, 4]
@@ -58,8 +55,7 @@ def test_poll_and_consume_may_be_mixed() -> None:
 
 
 def test_both_sides_take_turns_while_both_have_records() -> None:
-    bench = Bench()
-    bench.assign({0: 0, 1: END})
+    bench = Bench({0: 0, 1: END})
     bench.give(0, range(10))
     bench.librdkafka.live.extend(live(1, offset) for offset in range(10))
     sources = [message.partition() for message in polled(bench, 20)]
@@ -72,8 +68,7 @@ def test_both_sides_take_turns_while_both_have_records() -> None:
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_both_sides_take_turns_in_calls_of_consume_for_few_records(count: int) -> None:
-    bench = Bench()
-    bench.assign({0: 0, 1: END})
+    bench = Bench({0: 0, 1: END})
     bench.give(0, range(4))
     bench.librdkafka.live.extend(live(1, offset) for offset in range(9))
     given = [message.partition() for _ in range(8 // count) for message in bench.merge.consume(count, 1.0)]
@@ -83,8 +78,7 @@ def test_both_sides_take_turns_in_calls_of_consume_for_few_records(count: int) -
 @pytest.mark.parametrize("event", [KafkaError._MAX_POLL_EXCEEDED, KafkaError._AUTO_OFFSET_RESET])
 def test_after_an_event_consume_for_one_message_asks_librdkafka_before_the_store(event: int) -> None:
     """Its next callback may take away the partition whose records the store has. A reset is no message."""
-    bench = Bench()
-    bench.assign({0: 0, 1: END})
+    bench = Bench({0: 0, 1: END})
     bench.give(0, range(4))
     bench.librdkafka.live.extend([live(1, 10), error_of(1, event, 11), live(1, 12)])
     given = [message.offset() for _ in range(5) for message in bench.merge.consume(1, 1.0)]
@@ -94,8 +88,7 @@ def test_after_an_event_consume_for_one_message_asks_librdkafka_before_the_store
 @pytest.mark.parametrize("consumes", [False, True])
 def test_librdkafka_is_asked_before_the_store_if_a_callback_is_expected(consumes: bool) -> None:
     """The callback may take away the partition whose records the store has."""
-    bench = Bench()
-    bench.assign({0: 0, 1: END})
+    bench = Bench({0: 0, 1: END})
     bench.give(0, range(4))
     bench.librdkafka.live.extend([live(1, 10), live(1, 11)])
     assert [message.offset() for message in bench.merge.consume(1, 1.0)] == [10]
@@ -105,8 +98,7 @@ def test_librdkafka_is_asked_before_the_store_if_a_callback_is_expected(consumes
 
 
 def test_partitions_of_the_store_take_turns() -> None:
-    bench = Bench()
-    bench.assign({0: 0, 1: 0})
+    bench = Bench({0: 0, 1: 0})
     bench.give(0, range(10))
     bench.give(1, range(10))
     first, second = bench.merge.consume(10, 0), bench.merge.consume(10, 0)
@@ -114,8 +106,7 @@ def test_partitions_of_the_store_take_turns() -> None:
 
 
 def test_librdkafka_is_polled_while_the_store_has_many_records() -> None:
-    bench = Bench()
-    bench.assign({0: 0})
+    bench = Bench({0: 0})
     bench.give(0, range(3_000))
     polled(bench, 2_000)
     assert 2 <= sum(call[0] == "poll" for call in bench.librdkafka.calls) <= 2_000
@@ -161,8 +152,7 @@ def test_a_single_wait_for_librdkafka_is_no_longer_than_positions_may_stay_unsto
 
 
 def test_consume_waits_for_the_store_within_the_timeout() -> None:
-    bench = Bench()
-    bench.assign({0: 0})
+    bench = Bench({0: 0})
     began_s = bench.clock()
     assert bench.merge.consume(5, 0.05) == []
     assert round(bench.clock() - began_s, 6) == 0.05
@@ -172,8 +162,7 @@ def test_consume_waits_for_the_store_within_the_timeout() -> None:
 
 def test_consume_takes_the_records_of_a_feed_whose_queue_is_full() -> None:
     """The feed brings no more before they are taken: to wait for more would take the whole timeout."""
-    bench = Bench(queued_bytes=1)
-    bench.assign({0: 0, 1: 0})
+    bench = Bench({0: 0, 1: 0}, queued_bytes=1)
     chunks = [range(start, start + 10) for start in range(10, 100, 10)]
 
     def wake(feed: Feed) -> None:
@@ -190,8 +179,7 @@ def test_consume_takes_the_records_of_a_feed_whose_queue_is_full() -> None:
 
 
 def test_consume_takes_records_that_came_after_it_had_looked_for_news() -> None:
-    bench = Bench()
-    bench.assign({0: 0})
+    bench = Bench({0: 0})
     bench.give(0, range(5))
     assert len(bench.merge.consume(5, 0)) == 5
     assert bench.merge.consume(5, 0) == []
@@ -200,8 +188,7 @@ def test_consume_takes_records_that_came_after_it_had_looked_for_news() -> None:
 
 
 def test_poll_finds_records_that_came_after_it_had_found_none() -> None:
-    bench = Bench()
-    bench.assign({0: 0})
+    bench = Bench({0: 0})
     assert bench.merge.poll(0) is None
     bench.give(0, range(2))
     assert [message.offset() for message in polled(bench, 1)] == [0]
@@ -211,8 +198,7 @@ def test_poll_finds_records_that_came_after_it_had_found_none() -> None:
 
 
 def test_no_position_moves_while_consume_waits_for_more_of_a_feed_whose_queue_is_full() -> None:
-    bench = Bench(queued_bytes=1)
-    bench.assign({0: 0, 1: 0})
+    bench = Bench({0: 0, 1: 0}, queued_bytes=1)
     bench.give(0, range(3))
     found = []
 
@@ -258,15 +244,13 @@ def test_polls_in_several_threads_give_each_record_once_while_prepared_records_a
 
 
 def test_a_poll_waits_in_librdkafka_if_no_feed_runs() -> None:
-    bench = Bench()
-    bench.assign({0: END})
+    bench = Bench({0: END})
     assert bench.merge.poll(0.01) is None
     assert ("poll", True) in bench.librdkafka.calls
 
 
 def test_a_paused_partition_gives_no_record_and_loses_none() -> None:
-    bench = Bench()
-    bench.assign({0: 0})
+    bench = Bench({0: 0})
     bench.give(0, range(10))
     polled(bench, 2)
     bench.merge.flush_position()
@@ -279,8 +263,7 @@ def test_a_paused_partition_gives_no_record_and_loses_none() -> None:
 
 
 def test_an_exception_of_a_callback_loses_no_record() -> None:
-    bench = Bench()
-    bench.assign({0: 0, 1: END})
+    bench = Bench({0: 0, 1: END})
     bench.give(0, range(4))
     bench.librdkafka.live.extend([ValueError("from a callback")])
     with pytest.raises(ValueError, match="from a callback"):
@@ -295,8 +278,7 @@ def test_an_exception_of_a_callback_loses_no_record() -> None:
 
 def test_consume_takes_the_positions_of_the_partitions_alone_that_gave_the_last_records() -> None:
     """With a thousand partitions, all positions for each record take a thousand times as long as the record."""
-    bench = Bench()
-    bench.assign(dict.fromkeys(range(5), END))
+    bench = Bench(dict.fromkeys(range(5), END))
     asked: list[list[int]] = []
     position = bench.librdkafka.position
 
@@ -318,8 +300,7 @@ def test_consume_takes_the_positions_of_the_partitions_alone_that_gave_the_last_
 
 def test_a_callback_that_has_closed_the_consumer_calls_librdkafka_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """confluent_kafka aborts the process if a callback has consumed and another one follows in the same call."""
-    bench = Bench()
-    bench.assign({0: END})
+    bench = Bench({0: END})
     monkeypatch.setattr(bench.librdkafka, "consume", pytest.fail)
     monkeypatch.setattr(bench.merge, "_poll_librdkafka", pytest.fail)
     bench.merge.is_close_due = True
@@ -328,8 +309,7 @@ def test_a_callback_that_has_closed_the_consumer_calls_librdkafka_no_more(monkey
 
 
 def test_an_offset_out_of_range_is_reset_and_not_returned() -> None:
-    bench = Bench(ResetPolicy.EARLIEST)
-    bench.assign({0: END})
+    bench = Bench({0: END}, reset=ResetPolicy.EARLIEST)
     bench.librdkafka.live.append(error_of(0, KafkaError._AUTO_OFFSET_RESET))
     assert bench.merge.poll(0) is None
     assert bench.feed(0).offset == BEGINNING
@@ -350,8 +330,7 @@ def test_an_error_from_before_a_seek_resets_nothing(
     offset: int, has_begun: bool, calls: list[tuple[object, ...]]
 ) -> None:
     """librdkafka gives it all the same. It has not stopped the partition, which the application has sent elsewhere."""
-    bench = Bench(ResetPolicy.LATEST)
-    bench.assign({0: 7})
+    bench = Bench({0: 7}, reset=ResetPolicy.LATEST)
     bench.end(0, 7)
     bench.run_due_work()
     if has_begun:
@@ -366,8 +345,7 @@ def test_an_error_from_before_a_seek_resets_nothing(
 
 def test_after_an_error_from_before_a_seek_librdkafka_goes_on_with_the_leader_epoch() -> None:
     """Without it librdkafka does not notice that the log was truncated."""
-    bench = Bench(ResetPolicy.LATEST)
-    bench.assign({0: 7})
+    bench = Bench({0: 7}, reset=ResetPolicy.LATEST)
     bench.end(0, 7, leader_epoch=2)
     bench.run_due_work()
     bench.librdkafka.errors_are_late = True
@@ -381,8 +359,7 @@ def test_after_an_error_from_before_a_seek_librdkafka_goes_on_with_the_leader_ep
 @pytest.mark.parametrize(("position", "offset"), [(-1001, 7), (12, 12), (12, 14)])
 def test_an_error_of_the_offset_that_librdkafka_has_come_to_resets(position: int, offset: int) -> None:
     """It may have passed two markers after the last record."""
-    bench = Bench(ResetPolicy.EARLIEST)
-    bench.assign({0: 7})
+    bench = Bench({0: 7}, reset=ResetPolicy.EARLIEST)
     bench.end(0, 7)
     bench.run_due_work()
     bench.librdkafka.positions[0] = position
@@ -400,8 +377,7 @@ TRUNCATED = (
 @pytest.mark.parametrize("policy", [ResetPolicy.EARLIEST, ResetPolicy.LATEST])
 def test_after_a_truncation_no_policy_applies(policy: ResetPolicy) -> None:
     """As in librdkafka, the partition goes on where the log parts from what was read."""
-    bench = Bench(policy)
-    bench.assign({0: END})
+    bench = Bench({0: END}, reset=policy)
     bench.librdkafka.positions[0] = 9
     bench.librdkafka.live.append(error_of(0, KafkaError._AUTO_OFFSET_RESET, text=TRUNCATED))
     assert bench.merge.poll(0) is None
@@ -416,8 +392,7 @@ def test_after_a_truncation_no_policy_applies(policy: ResetPolicy) -> None:
 @pytest.mark.parametrize("has_given", [True, False])
 def test_after_a_truncation_at_a_hand_over_the_topic_is_confirmed(has_given: bool) -> None:
     """It may be another topic of the same name. A plain consumer compares epochs only after an election."""
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     bench.feed(0).topic_id = topic_id = Uuid(b"t" * 16)
     bench.end(0, 9, leader_epoch=0)
     bench.run_due_work()
@@ -429,8 +404,7 @@ def test_after_a_truncation_at_a_hand_over_the_topic_is_confirmed(has_given: boo
 
 
 def test_with_the_reset_policy_error_the_application_gets_the_error() -> None:
-    bench = Bench(ResetPolicy.ERROR)
-    bench.assign({0: END})
+    bench = Bench({0: END}, reset=ResetPolicy.ERROR)
     bench.librdkafka.live.append(error_of(0, KafkaError._AUTO_OFFSET_RESET))
     (message,) = bench.merge.consume(5, 0)
     error = message.error()
@@ -439,8 +413,7 @@ def test_with_the_reset_policy_error_the_application_gets_the_error() -> None:
 
 
 def test_other_errors_are_returned_also_of_unassigned_partitions() -> None:
-    bench = Bench()
-    bench.assign({0: END})
+    bench = Bench({0: END})
     bench.librdkafka.live.extend([error_of(0, KafkaError._PARTITION_EOF), error_of(7, KafkaError._PARTITION_EOF)])
     assert len(bench.merge.consume(5, 0)) == 2
 
@@ -450,8 +423,7 @@ def test_other_errors_are_returned_also_of_unassigned_partitions() -> None:
 )
 def test_a_reset_of_a_partition_that_was_given_back(policy: ResetPolicy, returned: int) -> None:
     """A plain consumer that resets has no such error. librdkafka keeps ours over an unassignment."""
-    bench = Bench(policy)
-    bench.assign({0: END})
+    bench = Bench({0: END}, reset=policy)
     error = error_of(7, KafkaError._AUTO_OFFSET_RESET)
     bench.librdkafka.live.append(error)
     assert (bench.merge.poll(0) is not None) == bool(returned)
@@ -461,8 +433,7 @@ def test_a_reset_of_a_partition_that_was_given_back(policy: ResetPolicy, returne
 
 def test_after_an_event_librdkafka_is_polled_before_the_store() -> None:
     """The event may be that the group takes all partitions away, and the next poll runs the callback for that."""
-    bench = Bench()
-    bench.assign({0: 0, 1: END})
+    bench = Bench({0: 0, 1: END})
     bench.librdkafka.live.append(live(1, 4))
     polled(bench, 1)
     bench.librdkafka.live.extend([error_of(1, KafkaError._MAX_POLL_EXCEEDED), live(1, 5)])
@@ -472,8 +443,7 @@ def test_after_an_event_librdkafka_is_polled_before_the_store() -> None:
 
 
 def test_consume_drops_records_of_the_store_if_a_callback_follows_an_event() -> None:
-    bench = Bench()
-    bench.assign({0: 0})
+    bench = Bench({0: 0})
     bench.give(0, range(3))
     event = error_of(1, KafkaError._MAX_POLL_EXCEEDED)
 
@@ -486,8 +456,7 @@ def test_consume_drops_records_of_the_store_if_a_callback_follows_an_event() -> 
 
 
 def test_records_of_librdkafka_are_counted() -> None:
-    bench = Bench()
-    bench.assign({0: 0, 1: END})
+    bench = Bench({0: 0, 1: END})
     bench.give(0, range(4))
     bench.librdkafka.live.extend([live(1, 5), live(1, 6)])
     bench.merge.consume(10, 0)
@@ -502,8 +471,7 @@ def test_records_of_librdkafka_are_counted() -> None:
 
 
 def test_while_consume_runs_the_position_is_before_its_records() -> None:
-    bench = Bench()
-    bench.assign({0: END, 1: 0})
+    bench = Bench({0: END, 1: 0})
     bench.librdkafka.positions[0] = 5
     stored: list[int] = []
 
@@ -522,8 +490,7 @@ def test_while_consume_runs_the_position_is_before_its_records() -> None:
 
 def test_a_reset_stores_nothing_of_what_a_running_consume_holds() -> None:
     """All partitions are assigned again, and the position of the other one is already after its messages."""
-    bench = Bench(ResetPolicy.LATEST)
-    bench.assign({0: END, 1: END})
+    bench = Bench({0: END, 1: END}, reset=ResetPolicy.LATEST)
     bench.librdkafka.rebalances_eagerly = True
     bench.librdkafka.stopped.add(1)
     bench.librdkafka.positions[0] = 5
@@ -585,8 +552,7 @@ def test_records_of_a_running_consume_are_not_stored(side: str, is_first: bool) 
 
 def test_records_that_librdkafka_has_given_do_not_count_as_ready() -> None:
     """Otherwise `consume` would return early, with fewer records than it was asked for."""
-    bench = Bench()
-    bench.assign({0: END})
+    bench = Bench({0: END})
     bench.librdkafka.positions[0] = 105
     bench.run_due_work(after_s=100)
     bench.give(0, range(50))
@@ -600,8 +566,7 @@ def test_records_that_librdkafka_has_given_do_not_count_as_ready() -> None:
 
 def test_records_that_librdkafka_has_given_are_not_reserved() -> None:
     """Otherwise `consume` would count them, and return early."""
-    bench = Bench(queued_bytes=1)
-    bench.assign({0: END})
+    bench = Bench({0: END}, queued_bytes=1)
     bench.librdkafka.positions[0] = 100
     bench.run_due_work(after_s=100)
     bench.give(0, range(5, 10))
@@ -614,8 +579,7 @@ def test_records_that_librdkafka_has_given_are_not_reserved() -> None:
 
 @pytest.mark.parametrize("how", ["revoked", "assigned again", "sought"])
 def test_consume_drops_messages_of_a_partition_that_moves(how: str) -> None:
-    bench = Bench()
-    bench.assign({0: END, 1: END, 2: 0})
+    bench = Bench({0: END, 1: END, 2: 0})
 
     def callback() -> None:
         partition = bench.partition(0)
@@ -649,8 +613,7 @@ def during_consume(bench: Bench, *steps: list[Message] | Callable[[], None]) -> 
 
 
 def test_an_error_from_before_the_take_over_resets_nothing() -> None:
-    bench = Bench(ResetPolicy.EARLIEST)
-    bench.assign({0: 5})
+    bench = Bench({0: 5}, reset=ResetPolicy.EARLIEST)
     bench.give(0, [5, 6])
     bench.librdkafka.live.append(error_of(0, KafkaError._AUTO_OFFSET_RESET))
     assert [message.offset() for message in bench.merge.consume(5, 0)] == [5, 6]
@@ -659,8 +622,7 @@ def test_an_error_from_before_the_take_over_resets_nothing() -> None:
 
 @pytest.mark.parametrize("is_on", [True, False])
 def test_the_garbage_collector_is_as_it_was_after_many_records(is_on: bool) -> None:
-    bench = Bench()
-    bench.assign({0: 0})
+    bench = Bench({0: 0})
     bench.give(0, range(2_000))
     was_on = gc.isenabled()
     (gc.enable if is_on else gc.disable)()

@@ -19,8 +19,7 @@ from tests.consumer.fakes import Bench, live
 
 
 def test_librdkafka_fetches_only_partitions_that_the_store_cannot_have() -> None:
-    bench = Bench()
-    bench.assign({0: 7, 1: END})
+    bench = Bench({0: 7, 1: END})
     assert ("pause", 0) in bench.librdkafka.calls
     assert ("resume", 1) in bench.librdkafka.calls
     assert (bench.mode(0), bench.mode(1)) == ("locating", "broker")
@@ -37,8 +36,7 @@ def test_librdkafka_fetches_only_partitions_that_the_store_cannot_have() -> None
     ],
 )
 def test_a_partition_begins_at_the_committed_offset(reset: ResetPolicy, committed: int, mode: str, offset: int) -> None:
-    bench = Bench(reset)
-    bench.assign({0: STORED, 1: 5})
+    bench = Bench({0: STORED, 1: 5}, reset=reset)
     assert [partition.partition for partition in bench.group.requested] == [0]
     bench.run_due_work()
     assert (bench.mode(0), len(bench.workers.feeds)) == ("locating", 1), "it waits"
@@ -52,8 +50,7 @@ def test_without_a_committed_offset_a_partition_begins_where_the_log_ended_when_
     is_paused: bool,
 ) -> None:
     """The application may poll much later, and records may be written before that."""
-    bench = Bench(ResetPolicy.LATEST)
-    bench.assign({0: STORED})
+    bench = Bench({0: STORED}, reset=ResetPolicy.LATEST)
     if is_paused:
         bench.partitions.pause([bench.partition(0)])
     bench.group.answer(70, are_ends=True)
@@ -67,8 +64,7 @@ def test_without_a_committed_offset_a_partition_begins_where_the_log_ended_when_
 
 
 def test_a_reset_keeps_librdkafkas_position_to_be_shown_and_committed() -> None:
-    bench = Bench(ResetPolicy.LATEST)
-    bench.assign({0: END})
+    bench = Bench({0: END}, reset=ResetPolicy.LATEST)
     bench.librdkafka.positions[0] = 29
     bench.librdkafka.stopped.add(0)
     bench.partitions.reset(bench.partition(0), 29)
@@ -79,8 +75,7 @@ def test_a_reset_keeps_librdkafkas_position_to_be_shown_and_committed() -> None:
 
 
 def test_the_end_is_looked_up_at_once_in_a_paused_partition() -> None:
-    bench = Bench()
-    bench.assign({0: 5, 1: END})
+    bench = Bench({0: 5, 1: END})
     bench.partitions.pause(bench.partitions.assigned.values())
     for number in (0, 1):
         bench.librdkafka.calls_since()
@@ -91,8 +86,7 @@ def test_the_end_is_looked_up_at_once_in_a_paused_partition() -> None:
 
 
 def test_a_paused_partition_that_librdkafka_has_stopped_stays_paused_when_the_end_is_looked_up() -> None:
-    bench = Bench()
-    bench.assign({0: END})
+    bench = Bench({0: END})
     bench.partitions.pause([bench.partition(0)])
     bench.librdkafka.stopped.add(0)
     bench.librdkafka.calls_since()
@@ -118,8 +112,7 @@ def test_without_an_answer_of_the_group_librdkafka_is_assigned_the_stored_offset
 
 def test_a_paused_partition_without_a_committed_offset_is_assigned_at_once() -> None:
     """librdkafka gives its error for it during the pause. A resumption assigns nothing: the error would come again."""
-    bench = Bench(ResetPolicy.ERROR)
-    bench.assign({0: STORED, 1: STORED})
+    bench = Bench({0: STORED, 1: STORED}, reset=ResetPolicy.ERROR)
     bench.partitions.pause(bench.partitions.assigned.values())
     bench.librdkafka.calls_since()
     bench.group.answer(INVALID, INVALID)
@@ -131,8 +124,7 @@ def test_a_paused_partition_without_a_committed_offset_is_assigned_at_once() -> 
 
 
 def test_a_late_answer_does_not_move_a_partition_that_was_sought_or_assigned_again() -> None:
-    bench = Bench()
-    bench.assign({0: STORED, 1: STORED})
+    bench = Bench({0: STORED, 1: STORED})
     bench.partitions.seek(bench.partition(0), 3)
     bench.group.answer(7, 8)
     bench.assign({1: STORED}, replaces=False)
@@ -167,8 +159,7 @@ def test_new_partitions_go_to_the_broker_while_the_circuit_is_open() -> None:
 
 
 def test_dropping_partitions_drops_their_feeds() -> None:
-    bench = Bench()
-    bench.assign({0: 5, 1: 5})
+    bench = Bench({0: 5, 1: 5})
     bench.give(0, [5])
     feeds = list(bench.workers.feeds)
     bench.partitions.drop([TopicPartition("t", 0), TopicPartition("t", 9)])
@@ -184,8 +175,7 @@ def test_dropping_partitions_drops_their_feeds() -> None:
 
 
 def test_pauses_outlast_assignments_and_delay_a_hand_over() -> None:
-    bench = Bench()
-    bench.assign({0: 5, 1: END})
+    bench = Bench({0: 5, 1: END})
     bench.partitions.pause(bench.partitions.assigned.values())
     bench.librdkafka.calls_since()
     bench.assign({0: 5, 1: END})
@@ -221,8 +211,7 @@ def looks_at(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[AssignedPart
 
 def test_polls_for_records_of_librdkafka_look_at_no_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     """A consumer that has caught up may have a thousand partitions, and is polled for each record."""
-    bench = Bench()
-    bench.assign(dict.fromkeys(range(50), END))
+    bench = Bench(dict.fromkeys(range(50), END))
     bench.run_due_work()
     looked = looks_at(bench, monkeypatch)
     bench.librdkafka.live.extend(live(offset % 50, offset) for offset in range(100))
@@ -232,8 +221,7 @@ def test_polls_for_records_of_librdkafka_look_at_no_partition(monkeypatch: pytes
 
 
 def test_all_partitions_are_looked_at_every_hundredth_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench()
-    bench.assign({0: END, 1: 5})
+    bench = Bench({0: END, 1: 5})
     bench.run_due_work()
     looked = looks_at(bench, monkeypatch)
     bench.run_due_work(after_s=0.009)
@@ -244,8 +232,7 @@ def test_all_partitions_are_looked_at_every_hundredth_of_a_second(monkeypatch: p
 
 @pytest.mark.parametrize("what", ["news", "seek", "reset", "pause", "resume", "drop", "assign"])
 def test_all_partitions_are_looked_at_after_a_change(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    bench = Bench()
-    bench.assign({0: END, 1: 5})
+    bench = Bench({0: END, 1: 5})
     bench.run_due_work()
     bench.librdkafka.stopped.add(0)
     partition = bench.partition(0)
@@ -265,8 +252,7 @@ def test_all_partitions_are_looked_at_after_a_change(monkeypatch: pytest.MonkeyP
 
 
 def test_a_partition_is_handed_over_with_the_poll_after_the_last_record_of_its_feed() -> None:
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     bench.give(0, [5, 6])
     bench.end(0, 7)
     assert [message and message.offset() for message in (bench.merge.poll(0), bench.merge.poll(0))] == [5, 6]
@@ -277,8 +263,7 @@ def test_a_partition_is_handed_over_with_the_poll_after_the_last_record_of_its_f
 
 def test_an_error_of_librdkafka_keeps_no_record_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The application may catch the error, and poll again at once."""
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     bench.give(0, [5])
     bench.partitions.pause([bench.partition(0)])
     assert bench.merge.poll(0) is None

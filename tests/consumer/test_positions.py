@@ -11,8 +11,7 @@ from tests.consumer.fakes import Bench, live
 
 
 def test_frozen_positions_do_not_follow_librdkafka() -> None:
-    bench = Bench()
-    bench.assign({0: END})
+    bench = Bench({0: END})
     bench.librdkafka.positions[0] = 40
     with bench.partitions.positions.frozen():
         bench.partitions.positions.refresh()
@@ -32,8 +31,7 @@ def test_frozen_positions_do_not_follow_librdkafka() -> None:
 
 def test_librdkafkas_position_of_a_parked_partition_is_not_taken() -> None:
     """That position is older than the application's pause and seek."""
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     bench.librdkafka.positions[0] = 300
     bench.end(0, 5)
     bench.run_due_work()
@@ -51,8 +49,7 @@ def test_librdkafkas_position_of_a_parked_partition_is_not_taken() -> None:
 
 
 def test_a_stored_position_goes_back_only_after_a_seek() -> None:
-    bench = Bench()
-    bench.assign({0: 5, 1: END})
+    bench = Bench({0: 5, 1: END})
     bench.give(0, [5, 6])
     bench.merge.consume(2, 0)
     bench.librdkafka.positions[1] = 40
@@ -69,8 +66,7 @@ def test_a_stored_position_goes_back_only_after_a_seek() -> None:
 
 
 def test_positions_are_not_stored_if_the_application_stores_them() -> None:
-    bench = Bench(stores_offsets=False)
-    bench.assign({0: 5})
+    bench = Bench({0: 5}, stores_offsets=False)
     bench.give(0, [5])
     bench.merge.consume(1, 0)
     bench.partitions.positions.store()
@@ -79,8 +75,7 @@ def test_positions_are_not_stored_if_the_application_stores_them() -> None:
 
 def test_an_error_while_storing_positions_is_not_raised() -> None:
     """librdkafka refuses partitions that a rebalance has taken."""
-    bench = Bench()
-    bench.assign({0: 5})
+    bench = Bench({0: 5})
     bench.give(0, [5])
     bench.merge.consume(1, 0)
     bench.librdkafka.store_error = KafkaException(KafkaError(KafkaError._STATE))
@@ -91,8 +86,7 @@ def test_an_error_while_storing_positions_is_not_raised() -> None:
 
 
 def test_what_the_application_has_stored_is_stored_again_after_an_assignment() -> None:
-    bench = Bench(stores_offsets=False)
-    bench.assign({0: 5, 1: 5})
+    bench = Bench({0: 5, 1: 5}, stores_offsets=False)
     given = TopicPartition("t", 0, 8, "mine", 3)
     bench.partitions.positions.note_stored([given, TopicPartition("t", 9, 1)])
     given.offset = 99
@@ -113,8 +107,7 @@ def test_what_the_application_has_stored_is_stored_again_after_an_assignment() -
 @pytest.mark.parametrize("commits", [True, False])
 def test_no_position_up_to_the_committed_offset_is_stored(commits: bool) -> None:
     """librdkafka commits such an offset at the end of an assignment alone, and if it commits at all."""
-    bench = Bench(commits=commits)
-    bench.assign({0: STORED, 1: STORED})
+    bench = Bench({0: STORED, 1: STORED}, commits=commits)
     bench.group.answer(60, INVALID)
     bench.run_due_work()
     for number in (0, 1):
@@ -131,8 +124,7 @@ def test_no_position_up_to_the_committed_offset_is_stored(commits: bool) -> None
 
 
 def test_offsets_of_the_application_up_to_the_committed_one_are_not_stored() -> None:
-    bench = Bench(stores_offsets=False)
-    bench.assign({0: STORED})
+    bench = Bench({0: STORED}, stores_offsets=False)
     bench.group.answer(60)
     bench.run_due_work()
     bench.partitions.positions.note_stored([TopicPartition("t", 0, 61)])
@@ -146,8 +138,7 @@ def test_offsets_of_the_application_up_to_the_committed_one_are_not_stored() -> 
 
 
 def test_an_answer_of_before_a_commit_of_the_application_withholds_nothing() -> None:
-    bench = Bench()
-    bench.assign({0: STORED})
+    bench = Bench({0: STORED})
     bench.group.answer(60)
     bench.partitions.positions.note_own_commits([TopicPartition("t", 0, 100)])
     bench.librdkafka.calls_since()
@@ -163,8 +154,7 @@ def test_an_answer_of_before_a_commit_of_the_application_withholds_nothing() -> 
 @pytest.mark.parametrize("answers", [(INVALID,), (70,), ()], ids=["none", "the end", "no answer"])
 def test_an_offset_that_the_group_has_no_more_withholds_nothing(answers: tuple[int, ...]) -> None:
     """The group may have been deleted since. After a missing answer librdkafka asks for the offset itself."""
-    bench = Bench(ResetPolicy.LATEST)
-    bench.assign({0: STORED})
+    bench = Bench({0: STORED}, reset=ResetPolicy.LATEST)
     bench.group.answer(60)
     bench.run_due_work()
     bench.assign({0: STORED})
@@ -180,8 +170,7 @@ def test_an_offset_that_the_group_has_no_more_withholds_nothing(answers: tuple[i
 @pytest.mark.parametrize("later", [30, INVALID])
 def test_librdkafka_asks_if_the_group_has_gone_back_before_its_own_commit(later: int, *, commits: bool) -> None:
     """It commits no offset before its own one until it has asked."""
-    bench = Bench(commits=commits)
-    bench.assign({0: STORED})
+    bench = Bench({0: STORED}, commits=commits)
     bench.group.answer(INVALID)
     bench.run_due_work()
     bench.partition(0).position.deliver(live(0, 59))
@@ -215,8 +204,7 @@ def test_only_what_is_committed_can_be_ahead_of_the_group() -> None:
 
 
 def test_an_end_of_the_log_is_no_committed_offset() -> None:
-    bench = Bench(ResetPolicy.LATEST)
-    bench.assign({0: STORED})
+    bench = Bench({0: STORED}, reset=ResetPolicy.LATEST)
     bench.group.answer(70, are_ends=True)
     bench.run_due_work()
     assert not bench.partition(0).position.withholds(70)
