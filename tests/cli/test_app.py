@@ -78,6 +78,13 @@ def test_a_wrong_command_line_is_2(run: Run, argv: tuple[str, ...]) -> None:
     assert outcome.stderr.startswith("usage: ")
 
 
+def test_options_before_the_command(run: Run) -> None:
+    """As users of kcat type them: argparse would take the address for the command."""
+    outcome = run("-C", "-b", "localhost:9092", "-t", "shop")
+    assert outcome.code == 2
+    assert "error: the command comes before its options" in outcome.stderr
+
+
 def test_no_command_shows_all_commands(run: Run) -> None:
     said = run().stderr
     assert [name for name in _COMMANDS if f"\n    {name} " not in said] == []
