@@ -93,7 +93,7 @@ class LogGuard:
         self._patience = patience or Patience()
         self._clock = clock
         self._is_away = False
-        self._asked_at: dict[Uuid, float] = {}
+        self._asked_at: dict[tuple[str, Uuid], float] = {}  # topics without an id have the same one
         self._heard: dict[TopicIdPartition, _Heard] = {}
         self._told_gone: dict[TopicIdPartition, int] = {}
 
@@ -107,7 +107,7 @@ class LogGuard:
         self._authorise(partition, None)
 
     def _authorise(self, partition: TopicIdPartition, timeout_s: float | None) -> None:
-        asked_at = self._asked_at.get(partition.topic_id)
+        asked_at = self._asked_at.get((partition.topic, partition.topic_id))
         if asked_at is None or self._clock() - asked_at >= _TOPIC_S:
             self._describe(partition, timeout_s)
 
@@ -278,4 +278,4 @@ class LogGuard:
                 topic=partition.topic,
                 hint=f"This read is of {partition.topic}:{partition.topic_id}",
             )
-        self._asked_at[partition.topic_id] = asked_at
+        self._asked_at[partition.topic, partition.topic_id] = asked_at

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.errors import OffsetOutOfRange, TopicRecreated
 from remote_fetch.locate.cluster import Cluster, Topic
-from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
+from remote_fetch.model import NO_ID, IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Event, Notice
 from remote_fetch.session.guard import LogGuard, Patience
 
@@ -157,6 +157,18 @@ def test_a_permission_that_is_taken_away() -> None:
     with pytest.raises(KafkaException) as raised:
         guard.authorise(PARTITION)
     assert raised.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_topics_without_an_id_are_each_asked_about() -> None:
+    """Some brokers tell no ids, and some objects have none in their names. All such topics have the same id then."""
+    cluster = Asked(described=Topic("topic", None, (0,), may_read=True))
+    guard, ours = guard_of(cluster, []), TopicIdPartition(NO_ID, "topic", 0)
+    guard.authorise(ours)
+    guard.authorise(ours)
+    assert cluster.describes == 1
+    cluster.described = Topic("secret", None, (0,), may_read=False)
+    with pytest.raises(KafkaException, match="READ on topic secret"):
+        guard.authorise(TopicIdPartition(NO_ID, "secret", 0))
 
 
 def test_slices_are_read_on_while_the_broker_is_away() -> None:
