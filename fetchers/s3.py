@@ -20,11 +20,11 @@ from urllib.parse import parse_qs, urlsplit
 
 from fsspec.asyn import sync
 
-from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, RefusedError, receive
+from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, receive
 from fetchers._options import OPTIONS, Timeouts, check_endpoint, check_objects, with_defaults
 from fetchers._ranges import EndTold, range_of, size_of_range, told_end
 from remote_fetch.errors import ConfigError, StorageDenied, StorageUnavailable
-from remote_fetch.failures.store_errors import is_past_the_end
+from remote_fetch.failures.store_errors import RefusedError, is_past_the_end
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
 
@@ -151,12 +151,16 @@ class _S3Store(CloudStore):
         return {**{name: value for name, value in of_options.items() if name in taken and value is not None}, **asked}
 
 
+def _headers_of(error: Exception) -> Mapping[str, str]:
+    """The headers of the answer that botocore's error is about."""
+    headers: Mapping[str, str] = getattr(error, "response", {}).get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    return headers
+
+
 def _size_told_by(error: Exception) -> str | None:
     """The Content-Range of an answer 416. Amazon's S3 has none, and tells the size in the body (ActualObjectSize)."""
-    answer: Any = getattr(error, "response", {})
-    told: str | None = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("content-range")
-    size = answer.get("Error", {}).get("ActualObjectSize")
-    return told or (None if size is None else f"bytes */{size}")
+    size = getattr(error, "response", {}).get("Error", {}).get("ActualObjectSize")
+    return _headers_of(error).get("content-range") or (None if size is None else f"bytes */{size}")
 
 
 def _version_4(signature_version: Any, **context: Any) -> str | None:
