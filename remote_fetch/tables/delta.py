@@ -64,6 +64,8 @@ _UNSUPPORTED = "Unsupported table features"
 _FORGETTING = "delta.setTransactionRetentionDuration"
 """With this property Spark's next checkpoint leaves out transactions without a time, such as those of an export."""
 _GENERATED = "delta.generationExpression"
+_NANOSECONDS = "timestamp[ns"
+"""Part of the text of each type that is, or has in it, a timestamp in nanoseconds."""
 
 
 class DeltaTarget:
@@ -140,12 +142,13 @@ class DeltaTarget:
                     key="to",
                     hint=MISFIT_HINT,
                 )
-        self._check_new(one for one in wanted if known.get(one.name) != one.type)
+        if not any(_NANOSECONDS in str(kind) for kind in known.values()):
+            self._check_new(wanted)
 
     def _check_new(self, columns: Iterable[pa.Field[Any]]) -> None:
-        """Raise ConfigError for new columns of nanoseconds. With them Spark, polars and deltalake refuse the table."""
+        """Raise ConfigError for the first nanoseconds of a table. Spark, polars and deltalake refuse such a table."""
         for column in columns:
-            if "timestamp[ns" in str(column.type):
+            if _NANOSECONDS in str(column.type):
                 raise ConfigError(
                     f"the column {column.name!r} has the type {column.type}: few readers know a Delta table with "
                     "nanoseconds",

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pytest
 
@@ -187,6 +188,22 @@ def test_nanoseconds(tmp_path_factory: pytest.TempPathFactory, is_new: bool) -> 
         export(topic.grow(1), where, transform=in_nanoseconds)
     assert (tmp_path / "table").exists() is not is_new
     assert is_new or held(where).num_rows == 20
+
+
+def test_a_table_that_has_nanoseconds_takes_more(tmp_path: Path) -> None:
+    """Its readers know them. A struct gets a field beside them, and the table a column."""
+    nanoseconds, place = pa.timestamp("ns", "UTC"), tmp_path / "table"
+    columns = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("s", pa.struct([("at", nanoseconds)]))])
+    deltalake.DeltaTable.create(str(place), schema=deltalake.Schema.from_arrow(columns))
+
+    def transform(batch: pa.RecordBatch) -> pa.RecordBatch:
+        at: Any = batch.column("timestamp").cast(nanoseconds)
+        kind: Any = pa.struct([("at", nanoseconds), ("more", nanoseconds)])
+        both: Any = pa.StructArray.from_arrays([at, at], fields=list(kind))
+        return batch.select(["partition", "offset"]).append_column("s", both).append_column("at", at)
+
+    topic = Topic(tmp_path / "tier").grow(1)
+    assert export(topic, {"format": "delta", "to": str(place)}, transform=transform).rows == 20
 
 
 def test_a_feature_that_deltalake_does_not_write(
