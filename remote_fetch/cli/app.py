@@ -157,8 +157,8 @@ def _run(words: list[str]) -> int:
     if not words:
         parser.print_help(sys.stderr)
         return 2
-    if words[0].startswith("-") and words[0][:2] not in ("-h", "-V", "--"):
-        # Users of kcat type this. argparse would take the value of the option for the command.
+    if words[0].startswith("-") and not words[0].startswith(("-h", "--h", "-V", "--v")):
+        # Users of kcat and of Kafka's own tools type this. argparse would take the value of the option for the command.
         parser.error("the command comes before its options, as in: remote-fetch cat -b HOST:PORT -t TOPIC")
     arguments = parser.parse_args(words)
     # The report has the problems of the read. Without a handler Python would print them a second time.

@@ -78,11 +78,15 @@ def test_a_wrong_command_line_is_2(run: Run, argv: tuple[str, ...]) -> None:
     assert outcome.stderr.startswith("usage: ")
 
 
-def test_options_before_the_command(run: Run) -> None:
-    """As users of kcat type them: argparse would take the address for the command."""
-    outcome = run("-C", "-b", "localhost:9092", "-t", "shop")
+@pytest.mark.parametrize(
+    "argv", [("-C", "-b", "localhost:9092", "-t", "shop"), ("--bootstrap-server", "localhost:9092", "--topic", "shop")]
+)
+def test_options_before_the_command(run: Run, argv: tuple[str, ...]) -> None:
+    """As users of kcat and of Kafka's own tools type them: argparse would take the address for the command."""
+    outcome = run(*argv)
     assert outcome.code == 2
     assert "error: the command comes before its options" in outcome.stderr
+    assert "localhost" not in outcome.stderr
 
 
 def test_no_command_shows_all_commands(run: Run) -> None:
