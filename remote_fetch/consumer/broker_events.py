@@ -14,7 +14,7 @@ from remote_fetch.consumer.offsets import INVALID
 from remote_fetch.consumer.partitions import Partitions
 from remote_fetch.consumer.settings import ResetPolicy
 from remote_fetch.consumer.states import Mode
-from remote_fetch.failures.broker_errors import end_of_truncated_epoch
+from remote_fetch.failures.broker_errors import asks_no_more, end_of_truncated_epoch
 
 __all__ = ["BrokerEvents"]
 
@@ -37,6 +37,8 @@ class BrokerEvents:
         error = message.error()
         if error is not None and error.code() == _FATAL:
             self._partitions.settle()
+        if error is not None and asks_no_more(error):
+            self._partitions.ask_again()
         if error is None or error.code() not in (_RESET, _END):
             return False
         if error.code() == _RESET and self._policy is not ResetPolicy.ERROR:

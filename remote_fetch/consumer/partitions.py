@@ -165,6 +165,24 @@ class Partitions:
             if partition.state.mode is not Mode.BROKER and partition.state.offset not in COMMITTED:
                 self._transitions.begin_at(partition, partition.state.offset, partition.state.leader_epoch)
 
+    def ask_again(self) -> None:
+        """Ask the group for the committed offsets that librdkafka did not get, and does not ask for any more."""
+        lost = [
+            partition
+            for partition in self.assigned.values()
+            if partition.state.is_fetched
+            and partition.state.offset == STORED
+            and self._handover.position(partition) < 0
+        ]
+        question = [partition.topic_partition() for partition in lost]
+        self._librdkafka.pause(question)
+        for partition in lost:
+            partition.enter(partition.state.asked_again())
+            partition.ask(question)
+        if question:
+            self._committed.request(question)
+            self.note_change()
+
     def _begin_at_committed(self, waiting: Sequence[AssignedPartition], found: Iterable[Start]) -> None:
         """Begin at the committed offset. If none is committed, begin at the offset of `auto.offset.reset`.
 

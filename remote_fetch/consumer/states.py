@@ -163,6 +163,10 @@ class PartitionState:
         state, _ = self.at_broker(STORED, "committed", retry_at_s)
         return state, ()
 
+    def asked_again(self) -> Step:
+        """Wait for the group's answer once more, because librdkafka has not got the committed offset."""
+        return PartitionState(Mode.LOCATING, STORED, self.is_paused), ()
+
     # ------------------------------------------------------------------------------------- the application's pauses
 
     def paused(self) -> Step:

@@ -2,7 +2,8 @@
 
 Rules of the file:
 
-- Only the code of an error counts. The text counts for a truncated log, because librdkafka tells its end there alone.
+- Only the code of an error counts. The text counts if librdkafka tells something there alone: the end of a truncated
+  log, and which request has failed.
 - The caller decides how often and how long it repeats a request.
 """
 
@@ -16,6 +17,7 @@ from remote_fetch.errors import MissingExtra
 
 __all__ = [
     "NO_ANSWER",
+    "asks_no_more",
     "broker_says",
     "end_of_truncated_epoch",
     "is_of_another_leader",
@@ -113,6 +115,14 @@ def end_of_truncated_epoch(text: str) -> int | None:
     """
     found = _TRUNCATED.search(text)
     return None if found is None else int(found[1])
+
+
+def asks_no_more(error: KafkaError) -> bool:
+    """Whether librdkafka got no committed offsets for an assignment, and the cause passes.
+
+    librdkafka (2.16) does not ask again: neither for these partitions, nor for others while these are assigned.
+    """
+    return error.code() in _PASSING and error.str().startswith("Failed to fetch committed offsets for ")
 
 
 def is_unreadable(error: KafkaError) -> bool:

@@ -13,7 +13,7 @@ from remote_fetch.consumer.feed import Ending
 from remote_fetch.consumer.offsets import BEGINNING, END, INVALID, STORED
 from remote_fetch.consumer.settings import ResetPolicy
 from remote_fetch.plan.ranges import Reason
-from tests.consumer.fakes import Bench, live
+from tests.consumer.fakes import Bench, error_of, live
 
 # ------------------------------------------------------------------------------------------------ where they begin
 
@@ -108,6 +108,27 @@ def test_without_an_answer_of_the_group_librdkafka_is_assigned_the_stored_offset
         assert last == ("incremental_assign", [(0, STORED), (1, STORED)])
     else:
         assert last == ("assign", [(0, STORED), (1, STORED), (2, 0)])
+
+
+@pytest.mark.parametrize("consumes", [False, True])
+def test_the_group_is_asked_again_if_librdkafka_asks_no_more(*, consumes: bool) -> None:
+    """After a coordinator has moved, librdkafka (2.16) only tells so, and would never read the partitions."""
+    text = 'Failed to fetch committed offsets for 0 partition(s) in group "g": Broker: Not coordinator'
+    bench = Bench({0: STORED, 1: STORED, 2: STORED, 3: END})
+    bench.group.answer()
+    bench.run_due_work()
+    bench.librdkafka.positions[1] = 9
+    bench.partitions.seek(bench.partition(2), END)
+    bench.partitions.pause([bench.partition(0)])
+    bench.librdkafka.live.append(error_of(-1, KafkaError.NOT_COORDINATOR, text=text))
+    (told,) = bench.merge.consume(1, 0) if consumes else [bench.merge.poll(0)]
+    assert told is not None
+    assert told.error() is not None, "as with a plain consumer"
+    assert [partition.partition for partition in bench.group.requested] == [0]
+    bench.group.answer(7)
+    bench.run_due_work()
+    assert bench.feed(0).first_offset == 7
+    assert bench.partition(0).state.is_paused
 
 
 def test_a_paused_partition_without_a_committed_offset_is_assigned_at_once() -> None:

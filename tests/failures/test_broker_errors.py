@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from remote_fetch.errors import MissingExtra
 from remote_fetch.failures import broker_errors
 from remote_fetch.failures.broker_errors import (
+    asks_no_more,
     broker_says,
     end_of_truncated_epoch,
     is_refusal,
@@ -78,3 +79,17 @@ def test_the_end_of_a_truncated_log_is_in_librdkafkas_text(
 def test_a_refusal_tells_that_it_is_one_and_of_what(text: str | None, said: str | None) -> None:
     error = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, text))
     assert broker_says(error) == (said or f"the broker says: {text}")
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "expected"),
+    [
+        (KafkaError.NOT_COORDINATOR, 'Failed to fetch committed offsets for 0 partition(s) in group "g": x', True),
+        (KafkaError._TRANSPORT, 'Failed to fetch committed offsets for partitions in group "g": x', True),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, 'Failed to fetch committed offsets for partitions in "g": x', False),
+        (KafkaError.NOT_COORDINATOR, 'Failed to fetch committed offset for group "g" topic t [0]: x', False),
+        (KafkaError.NOT_COORDINATOR, "JoinGroup failed", False),
+    ],
+)
+def test_librdkafka_asks_no_more_for_an_assignment(code: int, text: str, *, expected: bool) -> None:
+    assert asks_no_more(KafkaError(code, text)) is expected
