@@ -27,10 +27,11 @@ from remote_fetch.failures.broker_errors import is_passing
 __all__ = ["CommittedOffsets", "Start"]
 
 _LOG = logging.getLogger("remote_fetch")
-_TIMEOUTS_S = (1.0, 2.0, 2.0)
+_TIMEOUTS_S = (1.0, 1.6, 1.5)
 """How long each attempt waits."""
 _PAUSE_S = 0.3
 """How long it waits after an attempt without an answer: a client needs a moment to find another coordinator."""
+_LONGEST_S = sum(_TIMEOUTS_S) + len(_TIMEOUTS_S) * _PAUSE_S
 
 
 class Start(NamedTuple):
@@ -88,7 +89,7 @@ class CommittedOffsets:
         """Make no further attempt. This does not wait for a running attempt."""
         self._closing.set()
 
-    def wait(self, timeout_s: float = sum(_TIMEOUTS_S)) -> None:
+    def wait(self, timeout_s: float = _LONGEST_S) -> None:
         """Wait until no request runs. So no later answer of these requests has an offset committed after this call."""
         join_all(self._threads, Deadline.after(timeout_s))
 
