@@ -6,12 +6,14 @@ Rules of the file:
 - The whole object (200) is its range from 0 to its end or further. Go's servers answer so if it is empty. A proxy may
   answer so instead of the server: an answer without ETag and Last-Modified is no object.
 - A body that breaks off is not used.
-- A store behind the server may say by a code what it refuses: S3 and Google in XML, Azure in a header.
+- A store behind the server may say by a code what it refuses: S3 and Google in XML, Azure in a header. Of an object
+  that was deleted in a bucket with versions, S3 says so in a header only.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,7 +26,7 @@ from remote_fetch.model import Buffer
 if TYPE_CHECKING:
     import urllib3
 
-__all__ = ["WantedRange", "body_of", "done_with", "identity_of", "size_of"]
+__all__ = ["WantedRange", "body_of", "done_with", "identity_of", "is_deleted", "size_of"]
 
 _PIECE_BYTES = 256 << 10
 """How much of a body is read before its size is checked."""
@@ -53,7 +55,7 @@ def body_of(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> Buffer |
     if response.status == 416:
         return b"" if told_end(wanted.start, response.headers.get("Content-Range")) else None
     if response.status != 200:
-        raise RefusedError(response.status, _code_of(response))
+        raise _refusal(response)
     size_bytes = None if identity_of(response) is None else response.length_remaining
     is_range = wanted.start > 0 or wanted.end >= 0
     if is_range and (size_bytes is None or not is_all(*wanted[:2], size_bytes)):
@@ -64,7 +66,7 @@ def body_of(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> Buffer |
 def size_of(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> int | None:
     """The size of the object that the answer has a byte of; None if the server does not tell. Raises RefusedError."""
     if response.status not in (200, 206, 416):
-        raise RefusedError(response.status, _code_of(response))
+        raise _refusal(response)
     if response.status == 200:
         length = response.headers.get("Content-Length", "")
         return int(length) if re.fullmatch(r"[0-9]{1,19}", length) else None
@@ -75,6 +77,14 @@ def identity_of(response: urllib3.BaseHTTPResponse) -> tuple[str | None, str | N
     """The ETag of the object, weak ones too, and the time of its last change; None if the server tells neither."""
     told = response.headers.get("ETag"), response.headers.get("Last-Modified")
     return None if told == (None, None) else told
+
+
+def is_deleted(headers: Mapping[str, str]) -> bool:
+    """Whether a 404 says that the last version is a marker of a deletion. The object existed, so it is not absent.
+
+    Amazon's header is `x-amz-delete-marker`. Stores of others that speak S3 have their own names for `amz`.
+    """
+    return any(name.lower().endswith("-delete-marker") and value == "true" for name, value in headers.items())
 
 
 def done_with(response: urllib3.BaseHTTPResponse) -> None:
@@ -112,6 +122,10 @@ def _read(response: urllib3.BaseHTTPResponse, size_bytes: int | None, deadline: 
     if size_bytes is not None and len(body) < size_bytes:
         raise StorageUnavailable(f"the body broke off after {len(body)} of {size_bytes} bytes")
     return body
+
+
+def _refusal(response: urllib3.BaseHTTPResponse) -> RefusedError:
+    return RefusedError(410) if is_deleted(response.headers) else RefusedError(response.status, _code_of(response))
 
 
 def _code_of(response: urllib3.BaseHTTPResponse) -> str | None:

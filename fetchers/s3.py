@@ -21,6 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 from fsspec.asyn import sync
 
 from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, receive
+from fetchers._http_answer import is_deleted
 from fetchers._options import OPTIONS, Timeouts, check_endpoint, check_objects, with_defaults
 from fetchers._ranges import EndTold, range_of, size_of_range, told_end
 from remote_fetch.errors import ConfigError, StorageDenied, StorageUnavailable
@@ -71,7 +72,7 @@ class _S3Store(CloudStore):
         except Exception as error:
             if is_past_the_end(error) and told_end(start, _size_told_by(error)):
                 raise EndTold from error
-            if _headers_of(error).get("x-amz-delete-marker") == "true":  # an index that existed is not absent
+            if is_deleted(_headers_of(error)):
                 raise RefusedError(410) from None
             raise
         body = answer["Body"]

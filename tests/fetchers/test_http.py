@@ -11,7 +11,8 @@ from http.server import ThreadingHTTPServer
 import pytest
 
 from fetchers import _ranges, http
-from fetchers.http import HttpFetcher
+from fetchers._options import Timeouts
+from fetchers.http import HttpFetcher, open_urls
 from remote_fetch.errors import (
     ConfigError,
     CorruptSegment,
@@ -415,6 +416,24 @@ class TestSizes:
         server.plan = lambda asked: Fault(FaultKind.STATUS, status)
         with pytest.raises(error):
             opened(server).size(METADATA)
+
+
+@pytest.mark.parametrize("marker", [None, "x-amz-delete-marker", "X-OSS-Delete-Marker"])
+def test_an_index_that_was_deleted_behind_a_signed_url_is_not_absent(marker: str | None) -> None:
+    """A bucket with versions tells that there was one. Without it aborted records would be shown."""
+    headers = {} if marker is None else {marker: "true"}
+
+    class Refusal(Quiet):
+        def do_GET(self) -> None:
+            self.answer(404, b"<Error><Code>NoSuchKey</Code></Error>", **headers)
+
+    store = open_urls({}, Timeouts(1.0, 5.0))
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Refusal)) as url:
+        for ask in (lambda: store.get_url(f"{url}/a.txnindex?sig=s", 0, 100), lambda: store.url_size(f"{url}/a")):
+            with pytest.raises(SegmentNotFound) as caught:
+                ask()
+            assert caught.value.is_absent is (marker is None)
+    store.close()
 
 
 class Hinting(Quiet):
