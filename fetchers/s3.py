@@ -50,13 +50,16 @@ def page_of(answer: Mapping[str, Any]) -> Page:
     """
     if _OF_LISTINGS.isdisjoint(answer):
         raise StorageUnavailable("the answer of the store is no listing")
-    # botocore takes "True" for false, and some servers leave IsTruncated out: a token goes on in any case.
-    next_page = answer.get("NextContinuationToken") or None
+    folders, objects = answer.get("CommonPrefixes", ()), answer.get("Contents", ())
+    # botocore takes "True" for false, and some servers leave IsTruncated out: a token goes on in any case. Other servers
+    # give one on the last page too, where nothing is listed behind it.
+    is_over = answer.get("IsTruncated") is False and not folders and not objects
+    next_page = None if is_over else answer.get("NextContinuationToken") or None
     if answer.get("IsTruncated") and next_page is None:
         raise StorageUnavailable("the listing goes on, and the store does not tell where (NextContinuationToken)")
     return Page(
-        tuple(folder["Prefix"] for folder in answer.get("CommonPrefixes", ())),
-        tuple(ObjectInfo(found["Key"], found["Size"]) for found in answer.get("Contents", ())),
+        tuple(folder["Prefix"] for folder in folders),
+        tuple(ObjectInfo(found["Key"], found["Size"]) for found in objects),
         next_page,
     )
 

@@ -358,6 +358,9 @@ def test_answers_of_s3() -> None:
     for told in ({}, {"IsTruncated": False}):  # botocore makes False of "True"
         page = s3.page_of({"Contents": contents, "NextContinuationToken": "x", **told})
         assert page == Page((), (ObjectInfo("a", 1),), "x")
+    assert s3.page_of({"IsTruncated": False, "NextContinuationToken": "x"}) == Page((), (), None)
+    for told in ({"KeyCount": 0}, {"IsTruncated": True}):
+        assert s3.page_of({"NextContinuationToken": "x", **told}) == Page((), (), "x")
     more = {"IsTruncated": True, "NextContinuationToken": "x", "CommonPrefixes": [{"Prefix": "p/"}]}
     assert s3.page_of(more) == Page(("p/",), (), "x")
 
