@@ -51,8 +51,8 @@ def page_of(answer: Mapping[str, Any]) -> Page:
     if _OF_LISTINGS.isdisjoint(answer):
         raise StorageUnavailable("the answer of the store is no listing")
     folders, objects = answer.get("CommonPrefixes", ()), answer.get("Contents", ())
-    # botocore takes "True" for false, and some servers leave IsTruncated out: a token goes on in any case. Other servers
-    # give one on the last page too, where nothing is listed behind it.
+    # botocore takes "True" for false, and some servers leave IsTruncated out: a token goes on in any case. Others give
+    # one with the last page too. Then the page after it is empty, and says so.
     is_over = answer.get("IsTruncated") is False and not folders and not objects
     next_page = None if is_over else answer.get("NextContinuationToken") or None
     if answer.get("IsTruncated") and next_page is None:
