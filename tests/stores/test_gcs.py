@@ -257,6 +257,10 @@ def test_a_file_with_an_access_token_is_read_again(tmp_path: Path) -> None:
         fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)
     said = [headers["authorization"] for headers in (*server.headers, *other.headers)]
     assert said == ["Bearer s3cret-1", "Bearer s3cret-2", "Bearer s3cret-3"]
+    renewed = {"access_token": "s3cret", "refresh_token": "s3cret-r", "client_id": "c", "client_secret": "s3cret"}
+    with RangeServer() as server, reading(server, token=json.dumps(renewed)) as fetcher:
+        store: Any = fetcher.opened_store()
+        assert store._filesystem.credentials.credentials.refresh_token == "s3cret-r"  # gcsfs renews with it
     file.write_text("s3cret")
     with RangeServer() as server, pytest.raises(ConfigError) as caught, reading(server, token=str(file)):
         pass
