@@ -127,7 +127,7 @@ BROKEN = Failure(StorageUnavailable, "the store could not be reached, or broke o
 _NO_TOKEN = Failure(
     SENT_NOTHING,
     "no token or signature came from the server that the credentials name",
-    "Check that this machine reaches that server",
+    "Check that this machine reaches that server, and that the server has a service account for it",
 )
 _NO_LIBRARY = Failure(
     StorageDenied, "the store's client lacks a library that the bucket needs", 'Install it: pip install "botocore[crt]"'
