@@ -95,6 +95,9 @@ def _run_and_commit(
     own = staging.of_plan(job.key)
     writer = spec.writer(own, is_hive=table.is_hive, of_table=True, required=table.required())
     records, run = all_records(own, writer, job, spec.run)
+    if run:
+        _look_again(table)  # credentials that the catalog gave may have ended with the tasks
+        table.check(spec.schema, spec.partition_by)
     return records, run, _commit(table, spec, Addition(staging.job_id, records, job.reads, held))
 
 
@@ -141,7 +144,7 @@ def _commit(table: Table, spec: JobSpec, addition: Addition) -> Progress | None:
     )
 
 
-def _look_again(table: Table, error: Exception) -> None:
+def _look_again(table: Table, error: Exception | None = None) -> None:
     if not table.refresh():
         raise TableRefused(f"the table {table.name} is not there any more") from error
 

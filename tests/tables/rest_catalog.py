@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from pyiceberg.catalog import load_catalog
+from pyiceberg.io.fsspec import FsspecFileIO, FsspecInputFile
 from pyiceberg.table import CommitTableRequest
 
 from tests.answering import Quiet, serving
@@ -36,11 +38,30 @@ class RestCatalog:
     token: str
     answers: list[int] = field(default_factory=list)
     commits: int = 0
+    keys: Path | None = None
+    """A directory of keys: each look at a table makes one. Without it the data files of that look cannot be read."""
 
     def options(self, token: str | None = None) -> dict[str, str]:
         """The properties with which pyiceberg reaches it."""
         how = {"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO"}
         return {"type": "rest", "uri": self.url, "token": token or self.token, **how}
+
+    def vended(self) -> dict[str, str]:
+        """The properties that come with a table."""
+        if self.keys is None:
+            return {}
+        key = self.keys / uuid4().hex
+        key.touch()
+        return {"py-io-impl": f"{__name__}.Locked", "key": str(key)}
+
+
+class Locked(FsspecFileIO):
+    """The data files of a table, for as long as the key is there."""
+
+    def new_input(self, location: str) -> FsspecInputFile:
+        """As pyiceberg's. Raises FileNotFoundError without the key."""
+        Path(self.properties["key"]).stat()
+        return super().new_input(location)
 
 
 @contextmanager
@@ -67,7 +88,8 @@ def running(warehouse: Path, token: str = "open-sesame") -> Iterator[RestCatalog
             else:
                 table = self._table()
                 metadata = json.loads(table.metadata.model_dump_json())
-                self._answer(200, {"metadata-location": table.metadata_location, "metadata": metadata, "config": {}})
+                body = {"metadata-location": table.metadata_location, "metadata": metadata}
+                self._answer(200, body | {"config": told.vended()})
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from remote_fetch.errors import ConfigError, TableRefused
+from remote_fetch.tables.job_records import TaskRecord
+from remote_fetch.tables.staging import Staging
 from tests.tables.rest_catalog import IN_AND_409, RestCatalog, running
 from tests.tables.tables import Topic, export, files_below, files_of, held, opened, same, target
 
@@ -93,3 +95,21 @@ def test_a_conflict_with_itself(catalog: RestCatalog, where: dict[str, Any], top
     assert same(held(where), topic.rows())
     assert opened(where).folder().jobs() == []
     assert files_below(where) == files_of(where)
+
+
+def test_credentials_that_end_with_the_tasks(
+    catalog: RestCatalog, where: dict[str, Any], topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A catalog gives credentials for an hour or less. The commit reads the files with new ones."""
+    catalog.keys = tmp_path / "keys"
+    catalog.keys.mkdir()
+    finish = Staging.finish
+
+    def finish_late(self: Staging, record: TaskRecord) -> None:
+        finish(self, record)
+        for key in (tmp_path / "keys").iterdir():
+            key.unlink()
+
+    monkeypatch.setattr(Staging, "finish", finish_late)
+    assert export(topic, through(catalog, where)).rows == 20
+    assert same(held(where), topic.rows())
