@@ -1,8 +1,8 @@
-"""Sizes, times and counts as people read them. Pure."""
+"""Sizes, times, counts and foreign texts as people read them. Pure."""
 
 from __future__ import annotations
 
-__all__ = ["counted", "human_bytes", "human_time", "per_get"]
+__all__ = ["counted", "human_bytes", "human_time", "one_line", "per_get"]
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -33,3 +33,8 @@ def human_time(seconds: float) -> str:
         return f"{whole // 86_400} d {whole % 86_400 // 3600} h"
     hours, minutes = divmod(whole // 60, 60)
     return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"
+
+
+def one_line(text: str, instead: str = "") -> str:
+    """The text with `instead`, or escapes, in place of what cannot be printed, such as a line feed in a name."""
+    return "".join(letter if letter.isprintable() else instead or ascii(letter)[1:-1] for letter in text)

@@ -1,10 +1,10 @@
-"""Sizes, times and counts as people read them."""
+"""Sizes, times, counts and foreign texts as people read them."""
 
 from __future__ import annotations
 
 import pytest
 
-from remote_fetch.amounts import counted, human_bytes, human_time, per_get
+from remote_fetch.amounts import counted, human_bytes, human_time, one_line, per_get
 
 
 @pytest.mark.parametrize(("count", "shown"), [(0, "0 segments"), (1, "1 segment"), (2, "2 segments")])
@@ -51,3 +51,9 @@ def test_human_time(seconds: float, shown: str) -> None:
 
 def test_no_gets_have_no_mean_size() -> None:
     assert (per_get(0), per_get(2048)) == ("", ", mean 2.0 KiB per GET")
+
+
+def test_a_foreign_text_is_one_line_that_a_terminal_only_shows() -> None:
+    assert one_line("a b\\é") == "a b\\é"
+    assert one_line("a\n\x1b[1m\u2028") == r"a\n\x1b[1m\u2028"
+    assert one_line("a\n\x1b", "?") == "a??"

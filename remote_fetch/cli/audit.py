@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
-from remote_fetch.amounts import counted, human_bytes
+from remote_fetch.amounts import counted, human_bytes, one_line
 from remote_fetch.checks.audit import Audit
 from remote_fetch.checks.audit_of_session import audit_sources
 from remote_fetch.checks.audit_rows import TopicTotals
@@ -131,12 +131,7 @@ def _finding_line(finding: Finding, paint: Paint) -> str:
     name = "" if finding.object_name is None else f": {finding.object_name}"
     color = _COLORS.get(finding.severity)
     severity = f"{finding.severity:<5}" if color is None else paint(f"{finding.severity:<5}", color)
-    return f"{severity}  {finding.kind:<15}  {_place(finding)}  {_one_line(finding.text + name)}"
-
-
-def _one_line(text: str) -> str:
-    """The text with escapes in place of what cannot be printed, such as a line feed in the name of an object."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+    return f"{severity}  {finding.kind:<15}  {_place(finding)}  {one_line(finding.text + name)}"
 
 
 def _finding_json(finding: Finding) -> str:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeGuard, TypeVar
 
+from remote_fetch.amounts import one_line
 from remote_fetch.errors import CorruptSegment
 from remote_fetch.formats.segment_checks import check_leader_epochs, check_segment_offsets, leader_epochs
 from remote_fetch.model import (
@@ -232,4 +233,4 @@ def _shown(text: object) -> str:
     """A foreign text in a message: short, and of one line."""
     if not isinstance(text, str):
         return ""
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:_SHOWN_CHARS])
+    return one_line(text[:_SHOWN_CHARS], "?")

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from remote_fetch.amounts import one_line
 from remote_fetch.service.answers import as_bytes
 from remote_fetch.service.limits import Limits
 from remote_fetch.service.metrics import Metrics
@@ -174,7 +175,4 @@ def _line(scope: Scope, state: dict[str, Any], status: int, size_bytes: int, dur
 
 def _printable(text: str) -> str:
     shown = text[:_SHOWN_CHARS] + ("..." if len(text) > _SHOWN_CHARS else "")
-    return "".join(
-        character if character.isprintable() and not character.isspace() else ascii(character)[1:-1].replace(" ", "%20")
-        for character in shown
-    )
+    return one_line(shown).replace(" ", "%20")

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from remote_fetch.amounts import one_line
 from remote_fetch.errors import ConfigError
 from remote_fetch.tables.job_records import StagedFile, TaskRecord
 from remote_fetch.tables.progress import Progress
@@ -175,5 +176,5 @@ def said(error: BaseException, options: Mapping[str, Any]) -> str:
     text = _NOISE.sub("", str(error))
     for value in sorted(secrets, key=len, reverse=True):  # one may be a part of another
         text = text.replace(value, f"({secrets[value]})")
-    shown = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
+    shown = one_line(" ".join(text.split()), "?")
     return f"{type(error).__name__}: {shown}"[:_MAX_SAID]
