@@ -86,7 +86,7 @@ def open_tier(session: Session, topic: str, isolation: IsolationLevel) -> Tier:
     partitions = session.locator.partitions(topic)
     plans = planner.open(partitions, lambda opened: planner.outline(opened, opened.first_offset, opened.end_offset))
     slices = [slices_of(plan.steps) for plan in plans]
-    offsets = sum(piece.last_offset - piece.first_offset + 1 for pieces in slices for piece in pieces)
+    offsets = sum(piece.offsets for pieces in slices for piece in pieces)
     cost = estimate(slices, session.config.settings.range_bytes, session.stored_size)
     in_log = sum(plan.opened.end_offset - plan.opened.first_offset for plan in plans)
     return Tier(plans, cost, offsets, in_log, _only_tiered(session, partitions, plans))
@@ -115,7 +115,7 @@ def gain_of(session: Session, tier: Tier, sample_bytes: int, dice: random.Random
     broker = broker_of(session)
     choices = list(_sample(session, tier, sample_bytes, dice))
     verdicts = list(verify(session, choices))
-    offsets = sum(step.last_offset - step.first_offset + 1 for choice in choices for step in choice.steps)
+    offsets = sum(step.offsets for choice in choices for step in choice.steps)
     return Gain(store_rate(session, choices), broker_rate(broker, choices), offsets, verdicts)
 
 
@@ -130,8 +130,7 @@ def _sample(session: Session, tier: Tier, sample_bytes: int, dice: random.Random
 
 def _offsets_of(piece: SegmentSlice, size_bytes: int) -> int:
     """How many offsets of a slice have about so many bytes, one at least. All of a slice whose size is unknown."""
-    offsets = piece.last_offset - piece.first_offset + 1
-    whole_bytes = piece.size_bytes
+    offsets, whole_bytes = piece.offsets, piece.size_bytes
     return offsets if whole_bytes is None else min(offsets, max(1, offsets * size_bytes // whole_bytes))
 
 

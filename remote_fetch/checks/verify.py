@@ -125,7 +125,7 @@ def _choice(plan: PartitionPlan, share: float, dice: random.Random) -> Choice:
             wanted.append(step)
             continue
         reason = step.reason if isinstance(step, BrokerRange) else "not sampled"
-        left_out[reason] += step.last_offset - step.first_offset + 1
+        left_out[reason] += step.offsets
         if isinstance(step, BrokerRange) and reason not in _UNCOMPARED:
             unread.append(step)
     return Choice(plan, wanted, left_out, unread)

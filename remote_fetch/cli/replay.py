@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         _check_target(target.partitions(), numbers, arguments)
         if arguments.dry_run:
             cost = estimate([[step for plan in plans for step in plan.steps]], session.reader.range_bytes)
-            offsets = sum(step.last_offset - step.first_offset + 1 for plan in plans for step in plan.steps)
+            offsets = sum(step.offsets for plan in plans for step in plan.steps)
             if arguments.json:
                 print(json.dumps({"offsets": offsets, "size_bytes": cost.size_bytes, "target": arguments.to_topic}))
             else:

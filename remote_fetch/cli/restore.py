@@ -146,7 +146,7 @@ def _print_dry(restore: Restore, target: Target, progress: Progress, *, as_json:
     progress.stop()
     for plan in plans:
         partition = plan.opened.partition
-        offsets = sum(step.last_offset - step.first_offset + 1 for step in plan.steps)
+        offsets = sum(step.offsets for step in plan.steps)
         size_bytes = sum(getattr(step, "size_bytes", None) or 0 for step in plan.steps)
         if as_json:
             fields = {"topic": partition.topic, "partition": partition.partition, "target": target.topic}

@@ -66,7 +66,7 @@ def estimate(
         ramp = Ramp(range_bytes)
         for step in steps:
             if not isinstance(step, SegmentSlice):
-                broker_offsets += step.last_offset - step.first_offset + 1
+                broker_offsets += step.offsets
                 ramp = Ramp(range_bytes)
                 continue
             segments.add(step.segment.segment_id)

@@ -76,6 +76,11 @@ class SegmentSlice:
         return self.segment.topic_id_partition
 
     @property
+    def offsets(self) -> int:
+        """How many offsets the step has, those without records included."""
+        return self.last_offset - self.first_offset + 1
+
+    @property
     def size_bytes(self) -> int | None:
         """How many bytes will be read, None if the segment's size is unknown."""
         if self.end_position >= 0:
@@ -107,6 +112,11 @@ class BrokerRange:
     last_offset: int
     reason: str
     detail: str = field(default="", compare=False)
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets the step has, those without records included."""
+        return self.last_offset - self.first_offset + 1
 
     def __str__(self) -> str:
         return f"offsets {self.first_offset}..{self.last_offset} from the broker ({self.reason})"

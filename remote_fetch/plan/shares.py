@@ -90,10 +90,10 @@ def share_out(
         raise ValueError(f"{target_bytes=}, {min_shares=}, {max_offsets=}: they have to be positive")
     pieces = [_piece(at, step) for at, plan in enumerate(plans) for step in plan if isinstance(step, SegmentSlice)]
     ranges = [(at, step) for at, plan in enumerate(plans) for step in plan if isinstance(step, BrokerRange)]
-    min_shares = max(1, min(min_shares, sum(_offsets(step) for plan in plans for step in plan)))
+    min_shares = max(1, min(min_shares, sum(step.offsets for plan in plans for step in plan)))
     densities = [_bytes_per_offset(plan) for plan in plans]
     total = sum(piece.size_bytes for piece in pieces)
-    total += sum(int(_offsets(step) * densities[at]) for at, step in ranges)
+    total += sum(int(step.offsets * densities[at]) for at, step in ranges)
     wanted = target_bytes if min_shares == 1 else min(target_bytes, max(1, total // min_shares))
     extra = min(_SLICE_BYTES, wanted // 64) if wanted == target_bytes else 0
     if max_offsets is None:
@@ -114,11 +114,7 @@ def _piece(number: int, step: SegmentSlice) -> _Piece:
 def _bytes_per_offset(plan: Sequence[PlanStep]) -> float:
     pieces = [_piece(0, step) for step in plan if isinstance(step, SegmentSlice)]
     size_bytes = sum(piece.size_bytes for piece in pieces)
-    return size_bytes / sum(_offsets(piece.step) for piece in pieces) if size_bytes else _BROKER_OFFSET_BYTES
-
-
-def _offsets(step: PlanStep) -> int:
-    return step.last_offset - step.first_offset + 1
+    return size_bytes / sum(piece.step.offsets for piece in pieces) if size_bytes else _BROKER_OFFSET_BYTES
 
 
 def _counted(total_bytes: int, target_bytes: int) -> int:
@@ -177,9 +173,9 @@ def _by_offsets(pieces: Sequence[_Piece], target_bytes: int, max_offsets: int) -
     steps: list[tuple[int, PlanStep]] = []
     size_bytes = offsets = 0
     for piece in pieces:
-        count = max(-(-_offsets(piece.step) // max_offsets), -(-piece.size_bytes // target_bytes), 1)
+        count = max(-(-piece.step.offsets // max_offsets), -(-piece.size_bytes // target_bytes), 1)
         for first, last in _even(piece.step.first_offset, piece.step.last_offset, count):
-            part_bytes = piece.size_bytes * (last - first + 1) // _offsets(piece.step)
+            part_bytes = piece.size_bytes * (last - first + 1) // piece.step.offsets
             if steps and (offsets + last - first + 1 > max_offsets or size_bytes + part_bytes > target_bytes):
                 shares.append(Share(tuple(steps), size_bytes))
                 steps, size_bytes, offsets = [], 0, 0
@@ -193,13 +189,13 @@ def _of_broker(
 ) -> Iterator[Share]:
     """A share for each range, or several for a long one."""
     for number, step in ranges:
-        offsets = _offsets(step)
+        offsets = step.offsets
         count = _counted(int(offsets * densities[number]), target_bytes)
         if max_offsets is not None:
             count = max(count, -(-offsets // max_offsets))
         for first, last in _even(step.first_offset, step.last_offset, count):
             part = replace(step, first_offset=first, last_offset=last)
-            yield Share(((number, part),), int(_offsets(part) * densities[number]))
+            yield Share(((number, part),), int(part.offsets * densities[number]))
 
 
 def _even(first: int, last: int, count: int) -> Iterator[tuple[int, int]]:

@@ -369,4 +369,4 @@ def _place(partition: TopicIdPartition) -> tuple[str, int]:
 
 
 def _offsets(steps: Iterable[PlanStep]) -> int:
-    return sum(one.last_offset - one.first_offset + 1 for one in steps)
+    return sum(one.offsets for one in steps)

@@ -122,7 +122,7 @@ def stop_after_bytes(steps: Sequence[PlanStep], limit_bytes: int) -> int:
     left = limit_bytes
     for step, size in zip(steps, _sizes(steps), strict=True):
         if size > left:
-            return _at_edge(steps, step, step.first_offset + _offsets(step) * left // size)
+            return _at_edge(steps, step, step.first_offset + step.offsets * left // size)
         left -= size
     return steps[-1].last_offset + 1
 
@@ -145,19 +145,15 @@ def _at_edge(steps: Sequence[PlanStep], step: PlanStep, stop: int) -> int:
 
 def _sizes(steps: Sequence[PlanStep]) -> list[int]:
     density = _density(steps)
-    return [_slice_bytes(one) if isinstance(one, SegmentSlice) else int(_offsets(one) * density) for one in steps]
+    return [_slice_bytes(one) if isinstance(one, SegmentSlice) else int(one.offsets * density) for one in steps]
 
 
 def _density(steps: Sequence[PlanStep]) -> float:
     slices = [one for one in steps if isinstance(one, SegmentSlice) and one.segment.size_known]
     size_bytes = sum(map(_slice_bytes, slices))
-    return size_bytes / sum(map(_offsets, slices)) if size_bytes else _OFFSET_BYTES
+    return size_bytes / sum(one.offsets for one in slices) if size_bytes else _OFFSET_BYTES
 
 
 def _slice_bytes(step: SegmentSlice) -> int:
     segment = step.segment
-    return segment.likely_size_bytes * _offsets(step) // (segment.end_offset - segment.start_offset + 1)
-
-
-def _offsets(step: PlanStep) -> int:
-    return step.last_offset - step.first_offset + 1
+    return segment.likely_size_bytes * step.offsets // (segment.end_offset - segment.start_offset + 1)
