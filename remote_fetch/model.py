@@ -131,6 +131,11 @@ class TopicIdPartition:
         """The fields of an error about this partition."""
         return {"topic": self.topic, "partition": self.partition}
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of a JSON object about this partition."""
+        return {"topic": self.topic, "topic_id": str(self.topic_id), "partition": self.partition}
+
     def __str__(self) -> str:
         return f"{self.topic_id}:{self.topic_partition}"
 

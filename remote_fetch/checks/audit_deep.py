@@ -70,8 +70,7 @@ class DeepAudit:
                 is_sound = False
                 yield finding
         except RemoteFetchError as error:  # the store fails, and so does the audit
-            place = {"topic": following[0].topic, "partition": following[0].partition}
-            raise error.at(**place, object_name=segment.object_stem) from error.__cause__
+            raise error.at(**following[0].place, object_name=segment.object_stem) from error.__cause__
         if is_sound and journal is not None:
             journal.note(segment, () if self._transactions is None else self._transactions.first_offsets)
 

@@ -78,11 +78,5 @@ def _row(layout: LogLayout) -> tuple[str, ...]:
 
 
 def _as_json(layout: LogLayout) -> dict[str, Any]:
-    partition = layout.partition
-    fields = {name: getattr(layout, name) for name in (*_OFFSETS.values(), *_BYTES.values())}
-    return {
-        "topic": partition.topic,
-        "topic_id": str(partition.topic_id),
-        "partition": partition.partition,
-        **fields,
-    }
+    names = (*_OFFSETS.values(), *_BYTES.values())
+    return {**layout.partition.fields, **{name: getattr(layout, name) for name in names}}

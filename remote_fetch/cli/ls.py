@@ -158,11 +158,8 @@ def print_table(rows: Sequence[tuple[str, ...]], numbers: Collection[str]) -> No
 
 def _as_json(timeline: Timeline, segment: RemoteLogSegmentMetadata | None, stored_bytes: int | None) -> dict[str, Any]:
     """A segment of the timeline, or the partition if it has only orphans."""
-    partition = timeline.partition
     fields: dict[str, Any] = {
-        "topic": partition.topic,
-        "topic_id": str(partition.topic_id),
-        "partition": partition.partition,
+        **timeline.partition.fields,
         "orphan_updates": timeline.orphan_updates,
         "malformed_records": timeline.malformed_records,
     }

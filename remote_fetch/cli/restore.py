@@ -149,7 +149,7 @@ def _print_dry(restore: Restore, target: Target, progress: Progress, *, as_json:
         offsets = sum(step.offsets for step in plan.steps)
         size_bytes = sum(getattr(step, "size_bytes", None) or 0 for step in plan.steps)
         if as_json:
-            fields = {"topic": partition.topic, "partition": partition.partition, "target": target.topic}
+            fields = {**partition.place, "target": target.topic}
             print(json.dumps({**fields, "offsets": offsets, "size_bytes": size_bytes, "segments": len(plan.steps)}))
             continue
         print(

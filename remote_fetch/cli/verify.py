@@ -220,7 +220,7 @@ def _json(verdict: PartitionVerdict) -> str:
                 "is_aborted_shown": finding.is_aborted_shown,
             }
         )
-    fields = {"topic": verdict.partition.topic, "partition": verdict.partition.partition, "records": verdict.records}
+    fields = {**verdict.partition.place, "records": verdict.records}
     return json.dumps({**fields, "segments": verdict.steps, "left_out": dict(verdict.left_out), "findings": findings})
 
 

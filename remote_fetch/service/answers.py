@@ -123,16 +123,7 @@ def segments_json(
     found: SegmentsOf, page: Page, stable_offset: int | None, aborted: Sequence[AbortedTransaction]
 ) -> bytes:
     """The whole answer. `stable_offset` None: the request is read_uncommitted."""
-    partition = found.partition
-    head = as_bytes(
-        {
-            "topic": partition.topic,
-            "topic_id": str(partition.topic_id),
-            "partition": partition.partition,
-            "stable_offset": stable_offset,
-            "next": page.next_offset,
-        }
-    )
+    head = as_bytes({**found.partition.fields, "stable_offset": stable_offset, "next": page.next_offset})
     tail = as_bytes(
         {
             "aborted_transactions": [
