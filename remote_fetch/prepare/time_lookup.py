@@ -87,7 +87,7 @@ class TimeLookup:
         """
         found, searched = self._look_up(opened, timestamp_ms, None)
         least = opened.last_start if found is None else found
-        if searched is None or self._is_sure(opened, found, timestamp_ms):
+        if searched is None or self._is_sure(opened, found, searched, timestamp_ms):
             return least
         return min(least, searched)
 
@@ -116,13 +116,17 @@ class TimeLookup:
         found = self._brokers.guard.offset_for_time(opened.partition, timestamp_ms, opened.isolation)
         return None if self._passes_markers and not self._is_record(opened, found, stop) else found, searched
 
-    def _is_sure(self, opened: OpenPartition, found: int | None, timestamp_ms: int) -> bool:
+    def _is_sure(self, opened: OpenPartition, found: int | None, searched: int, timestamp_ms: int) -> bool:
         """Whether a broker's answer misses no record.
 
         An offset is that of the first segment that the broker looked into: in the part of the log that it lacks, and
-        also on its disk, if no tiered segment was looked into before.
+        also on its disk, if no tiered segment was looked into before. By their largest timestamps the segments from
+        `searched` on tell whether one was: a store that fails leaves them to the broker.
         """
-        local_start = 0 if self._is_seen(opened, timestamp_ms) else self._local_start(opened)
+        stop = opened.last_start if found is None else found
+        passed = (one for one in opened.timeline.segments if searched <= one.end_offset < stop)
+        is_seen = self._is_seen(opened, timestamp_ms) and all(_is_older(one, timestamp_ms) for one in passed)
+        local_start = 0 if is_seen else self._local_start(opened)
         is_local = local_start is not None and local_start <= (opened.log.log_start_offset or 0)
         if found is None:
             return is_local and self._has_none(opened, timestamp_ms)
@@ -131,13 +135,15 @@ class TimeLookup:
     def _has_none(self, opened: OpenPartition, timestamp_ms: int) -> bool:
         """Whether the broker is right that no record on its disk is at or after the time.
 
-        A wrong "none" needs such a record. It may also lie behind the last stable offset, where it is not wanted.
+        A wrong "none" needs such a record. It may also lie behind the last offset, where it is not wanted: in an open
+        transaction, or written since.
         """
         assert self._brokers is not None, "only a session with a broker has its answers"
         latest_ms = self._brokers.cluster.latest_local_time_ms(opened.partition)
-        if latest_ms is None or latest_ms < timestamp_ms or opened.isolation is _EVERY:
-            return latest_ms is not None and latest_ms < timestamp_ms
-        return self._brokers.guard.offset_for_time(opened.partition, timestamp_ms, _EVERY) is not None
+        if latest_ms is None or latest_ms < timestamp_ms:
+            return latest_ms is not None
+        later = self._brokers.guard.offset_for_time(opened.partition, timestamp_ms, _EVERY)
+        return later is not None and later >= opened.last_start
 
     def _is_seen(self, opened: OpenPartition, timestamp_ms: int) -> bool:
         """Whether the broker's answer is only needed for offsets on its disk."""
@@ -273,7 +279,7 @@ class TimeLookup:
     def _first_in_slice(self, piece: SegmentSlice, timestamp_ms: int) -> tuple[int | None, bool]:
         """The first record at or after the time, None if there is none, and whether the last offset was seen."""
         segment = piece.segment
-        if 0 <= segment.max_timestamp_ms < timestamp_ms:
+        if _is_older(segment, timestamp_ms):
             return None, False
         narrowed, likely_end = piece, -1
         index = self._time_index(segment)
@@ -374,8 +380,13 @@ def _may_be_missed(opened: OpenPartition, timestamp_ms: int) -> bool:
     """
     start = opened.log.log_start_offset or 0
     held = opened.tiered(start)
-    begins_inside = held is None or (held.start_offset < start and not 0 <= held.max_timestamp_ms < timestamp_ms)
+    begins_inside = held is None or (held.start_offset < start and not _is_older(held, timestamp_ms))
     return start > 0 and begins_inside
+
+
+def _is_older(segment: RemoteLogSegmentMetadata, timestamp_ms: int) -> bool:
+    """Whether the metadata of a segment tells that all its records are before the time."""
+    return 0 <= segment.max_timestamp_ms < timestamp_ms
 
 
 def _epoch(segment: RemoteLogSegmentMetadata, offset: int) -> int:

@@ -641,7 +641,7 @@ class TestTimesWithABroker:
 
     @each_of(
         ("latest_ms", "hidden", "least"),
-        [(99, None, 15), (100, None, 0), (None, None, 0), (100, 17, 15), (None, 17, 0)],
+        [(99, None, 15), (100, None, 0), (None, None, 0), (100, 17, 15), (100, 14, 0), (None, 17, 0)],
     )
     def test_a_broker_s_none_is_doubted_if_a_record_on_its_disk_is_late_enough(
         self, latest_ms: int | None, hidden: int | None, least: int
@@ -655,6 +655,44 @@ class TestTimesWithABroker:
             opened = untiered(partition, COMMITTED, LogBounds(0, 15))
             assert planner.least_offset_at(opened, 100) == least
             assert planner.first_offset_at(opened, 100) is None
+
+    @each_of(
+        ("local_start", "latest_ms", "answer", "least"),
+        [
+            (None, 9, 9, 9),
+            (None, 9, 14, 14),
+            (None, 9, None, 15),
+            (None, 10**6, 7, 7),
+            (None, 10**6, 8, 0),
+            (None, 10**6, None, 0),
+            (9, 10**6, 8, 8),  # it was found in the tier
+            (9, 10**6, 9, 0),
+        ],
+    )
+    def test_an_answer_behind_a_segment_that_the_store_does_not_give_is_doubted(
+        self, local_start: int | None, latest_ms: int, answer: int | None, least: int
+    ) -> None:
+        """If no record of it has a timestamp, its metadata has the time of its file. The broker finds nothing there."""
+        log = LogBuilder()
+        for offset in range(12):
+            log.append_batch([Record(0, 0, b"k", b"v")], base_timestamp_ms=FIRST_TIMESTAMP_MS)
+            if offset % 4 == 3:
+                log.roll()
+        segments = log.segments(DENSE)
+        known = [one.metadata for one in segments]
+        known[1] = replace(known[1], max_timestamp_ms=FIRST_TIMESTAMP_MS + latest_ms)
+        config = Config.parse(ONCE | snapshot_config(known))
+        wanted_ms = FIRST_TIMESTAMP_MS + 10
+        with Session(config, WatchedBucket(Bucket(segments), fails_segments)) as session:
+            (partition,) = session.locator.partitions("topic")
+            planner = Planner(session, UNCOMMITTED)
+            opened = planner.open_timeline(session.locator.timeline(partition), LogBounds(0, 15))
+            broker = FakeCluster(answer=answer, latest_ms=wanted_ms - 1)
+            session.brokers = cast(Brokers, SimpleNamespace(cluster=broker, guard=broker))
+            session.fallback.reader = cast(BrokerReader, broker)
+            planner = Planner(session, UNCOMMITTED)
+            opened = replace(opened, local_start=local_start)
+            assert planner.least_offset_at(opened, wanted_ms) == least
 
     @each_of(
         ("local_start", "answer", "least"),
@@ -682,11 +720,17 @@ class TestTimesWithABroker:
             assert planner.least_offset_at(opened, 100) == (15 if answer is None else answer)
 
 
+ONCE = {"fetch.remote.read.timeout.ms": 10_000, "fetch.remote.retry.backoff.ms": 60_000}  # no second attempt
+
+
+def fails_segments(call: FetchCall) -> Fault | None:
+    return Fault(FaultKind("unavailable")) if call.index_type in (None, IndexType.TIMESTAMP) else None
+
+
 def first_with(broker: FakeCluster, log: LogBuilder, schedule: Schedule, timestamp_ms: int) -> tuple[int, int]:
     """The offsets of a read from a time on, with a broker. Each fallback was reported."""
     segments = log.segments(DENSE)
-    once = {"fetch.remote.read.timeout.ms": 10_000, "fetch.remote.retry.backoff.ms": 60_000}  # no second attempt
-    config = Config.parse(once | snapshot_config(one.metadata for one in segments))
+    config = Config.parse(ONCE | snapshot_config(one.metadata for one in segments))
     with Session(config, WatchedBucket(Bucket(segments), schedule)) as session:
         (partition,) = session.locator.partitions("topic")
         timeline = session.locator.timeline(partition)

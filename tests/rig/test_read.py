@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -254,6 +256,33 @@ def test_a_filter_on_time_if_a_segment_has_no_timestamps(
     scan = remote_fetch.scan_topic(topic, config=config_of(rig))
     rows = [offset for batch in scan.batches(filter=since) for offset in batch.column("offset").to_pylist()]
     assert rows == list(range(30, 40))
+
+
+def test_a_filter_on_time_if_the_store_has_lost_a_segment_without_timestamps(
+    rig_43: Rig, new_topic: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Kafka looks into that segment, then at nothing else in the tier, and names an offset on its own disk."""
+    rig, topic, late_ms = rig_43, new_topic("read"), 1_700_010_000_000
+    topics.create_topic(rig, topic)
+    alone = {"batch.num.messages": 1, "enable.idempotence": True}
+    producer = Producer({"bootstrap.servers": rig.bootstrap, **alone, **topics.QUIET})
+    for number in range(60):
+        timestamp_ms = -1 if number < 20 else late_ms if number in (25, 26) else 1_700_000_000_000
+        producer.produce(topic, bytes(700), partition=0, timestamp=timestamp_ms)
+    assert producer.flush(60) == 0
+    topics.wait_tiered(rig, topic)
+    topics.set_config(rig, topic, segment_bytes=1 << 20, local_retention_ms=-2)
+    producer.produce(topic, bytes(700), partition=0, timestamp=late_ms)
+    assert producer.flush(60) == 0
+    assert listed_offset(rig, (topic, 0), late_ms, "read_committed") == 60
+    (folder,) = rig.remote.rglob(f"{topic}-0-*")
+    shutil.copytree(folder, tmp_path / folder.relative_to(rig.remote), ignore=shutil.ignore_patterns("*.log"))
+    late = pc.field("timestamp") >= pa.scalar(late_ms * 1000, pa.timestamp("us", "UTC"))
+    for when in ("not-local", "always"):
+        config = config_of(rig, remote_storage_url=str(tmp_path), fetch_remote_when=when)
+        scan = remote_fetch.scan_topic(topic, config=config)
+        rows = [offset for batch in scan.batches(filter=late) for offset in batch.column("offset").to_pylist()]
+        assert rows == [25, 26, 60]
 
 
 def test_a_filter_on_a_time_after_all_records_leaves_out_an_untiered_log(
