@@ -118,5 +118,6 @@ def _unavailable(given: str, heard: Mapping[str, int], timeout_s: float, *, is_r
 def _causes(heard: Mapping[str, int], waited_s: float) -> str:
     causes = [said for said, code in heard.items() if code not in _SAYS_LITTLE]
     if not causes and KafkaError._ALL_BROKERS_DOWN in heard.values():
-        return "each connection was closed without an answer, as by a listener that wants TLS or SASL"
+        # librdkafka itself closes one on which nothing comes for 10 s (api.version.request.timeout.ms).
+        return "each connection ended without an answer, as at a listener that wants TLS or SASL"
     return "; ".join(causes[:_SHOWN_CAUSES]) or f"nothing was heard within {waited_s:g} s"

@@ -245,5 +245,5 @@ def test_silence_has_no_cause(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_listener_that_closes_each_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one with TLS does if the client has none. librdkafka says only that all brokers are down."""
     ask = answering(monkeypatch, KafkaError._TIMED_OUT, (KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
-    with pytest.raises(BrokerUnavailable, match=r"each connection was closed without an answer, as by .* TLS or SASL"):
+    with pytest.raises(BrokerUnavailable, match=r"each connection ended without an answer, as at .* TLS or SASL"):
         ask(**{"socket.connection.setup.timeout.ms": 20})
