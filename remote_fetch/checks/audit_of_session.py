@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.checks.audit_deep import DeepAudit
-from remote_fetch.checks.audit_sources import NO_TOPIC, AuditSources
+from remote_fetch.checks.audit_sources import AuditSources
 from remote_fetch.checks.deep_journal import DeepJournal
 from remote_fetch.errors import ConfigError, UnknownTopic
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.described import described_topic
 from remote_fetch.locate.replay import Replay
 from remote_fetch.locate.unreadable import unlocatable
-from remote_fetch.model import IsolationLevel, TopicIdPartition, Uuid
+from remote_fetch.model import NO_ID, IsolationLevel, TopicIdPartition, Uuid
 from remote_fetch.session.metadata_source import MetadataSource
 from remote_fetch.session.session import Session
 
@@ -78,7 +78,7 @@ def _topic_id(cluster: Cluster, topic: str) -> Uuid | None:
     try:
         return described_topic(cluster, topic).topic_id
     except UnknownTopic:
-        return NO_TOPIC
+        return NO_ID
     except KafkaException as error:
         if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             return None

@@ -10,10 +10,7 @@ from remote_fetch.fetch.inventory import ObjectInventory
 from remote_fetch.locate.replay import Replay
 from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 
-__all__ = ["NO_TOPIC", "AuditOptions", "AuditSources"]
-
-NO_TOPIC = Uuid(bytes(16))
-"""The id of no topic (Kafka's ZERO_UUID)."""
+__all__ = ["AuditOptions", "AuditSources"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +33,7 @@ class AuditSources:
 
     - `inventory` tells the objects. `stored_size` as `StoredSizer.stored_size`.
     - `open_records` opens the metadata topic with a function that makes empty replays. The result reads on to the end.
-    - `topic_id` tells the id that a topic has now: `NO_TOPIC` if there is none, None if the brokers do not tell.
+    - `topic_id` tells the id that a topic has now: `NO_ID` if there is none, None if the brokers do not tell.
     - `log_start` tells the log start offset of a partition, None if the brokers do not tell.
     - `read_deeply` tells what is wrong with the bytes of a segment.
     """

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 from remote_fetch.consumer.clock import Clock, to_milliseconds
 from remote_fetch.errors import RemoteFetchError, UnknownTopic
 from remote_fetch.failures.shared_failure import SharedFailure
-from remote_fetch.model import IsolationLevel, TopicIdPartition, Uuid
+from remote_fetch.model import NO_ID, IsolationLevel, TopicIdPartition
 from remote_fetch.session.circuit import Circuit
 from remote_fetch.session.session import Session
 
@@ -25,8 +25,6 @@ SMALLEST_SHARE_BYTES = 64 << 10
 """How many bytes a feed may request ahead at least."""
 LOCAL_START_S = 30.0
 """How old a broker's answer about the offsets on its own disk may be."""
-_UNKNOWN_ID = Uuid(bytes(16))
-"""Kafka's value for an unknown topic id."""
 
 
 class FeedContext:
@@ -90,7 +88,7 @@ class FeedContext:
 
     def known(self, topic: str, number: int) -> TopicIdPartition:
         """The partition, with its topic id if a former request told it. Makes no request."""
-        return self._topics.get(topic, {}).get(number) or TopicIdPartition(_UNKNOWN_ID, topic, number)
+        return self._topics.get(topic, {}).get(number) or TopicIdPartition(NO_ID, topic, number)
 
     def forget(self, topic: str) -> None:
         """Forget the partitions of a topic, because another topic has this name now."""

@@ -11,13 +11,14 @@ from typing import NamedTuple
 
 from remote_fetch.checks.audit import Audit
 from remote_fetch.checks.audit_deep import DeepAudit
-from remote_fetch.checks.audit_sources import NO_TOPIC, AuditOptions, AuditSources
+from remote_fetch.checks.audit_sources import AuditOptions, AuditSources
 from remote_fetch.checks.deep_journal import DeepJournal
 from remote_fetch.checks.findings import Finding
 from remote_fetch.formats.metadata_records import MetadataRecord, SegmentMetadataRecord, SegmentUpdateRecord
 from remote_fetch.locate.replay import Replay
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import (
+    NO_ID,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
     TopicIdPartition,
@@ -85,7 +86,7 @@ class AuditedTier:
         return AuditSources(
             session.inventory(),
             self._open_records,
-            lambda name: self.topic_ids.get(name, NO_TOPIC),
+            lambda name: self.topic_ids.get(name, NO_ID),
             self.log_start,
             DeepAudit(session.storage, session.codecs, journal).findings,
             session.stored_size,
