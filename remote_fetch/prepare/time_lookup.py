@@ -120,10 +120,10 @@ class TimeLookup:
         """Whether a broker's answer misses no record.
 
         An offset is that of the first segment that the broker looked into: in the part of the log that it lacks, and
-        also on its disk, if no tiered segment was looked into before. By their largest timestamps the segments from
-        `searched` on tell whether one was: a store that fails leaves them to the broker.
+        also on its disk, if no segment of that part was looked into before. By their largest timestamps the segments
+        from `searched` on tell whether one was: a store that fails leaves them to the broker.
         """
-        stop = opened.last_start if found is None else found
+        stop = min(end for end in (found, opened.local_start, opened.last_start) if end is not None)
         passed = (one for one in opened.timeline.segments if searched <= one.end_offset < stop)
         is_seen = self._is_seen(opened, timestamp_ms) and all(_is_older(one, timestamp_ms) for one in passed)
         local_start = 0 if is_seen else self._local_start(opened)

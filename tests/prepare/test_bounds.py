@@ -667,6 +667,7 @@ class TestTimesWithABroker:
             (None, 10**6, None, 0),
             (9, 10**6, 8, 8),  # it was found in the tier
             (9, 10**6, 9, 0),
+            (4, 10**6, 14, 14),  # the segment is on the broker's disk too
         ],
     )
     def test_an_answer_behind_a_segment_that_the_store_does_not_give_is_doubted(
