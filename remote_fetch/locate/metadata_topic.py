@@ -31,8 +31,6 @@ from remote_fetch.model import TopicIdPartition, Uuid
 
 __all__ = ["MetadataTopicLocator"]
 
-_TIERED = "remote.storage.enable"
-"""The setting of a tiered topic."""
 _REST_S = 60.0
 """How long a topic that does not exist, or may not be read, is not asked for."""
 
@@ -160,7 +158,7 @@ class MetadataTopicLocator(ExactEnds):
         # These questions are about the configuration. Brokers may refuse them.
         with suppress(BrokerUnavailable, KafkaException):
             ours, theirs = self._cluster.cluster_id(), known.cluster_id()
-            if ours != theirs and self._cluster.topic_settings(name).get(_TIERED) == "true":
+            if ours != theirs and self._cluster.is_tiered(name):
                 text = (
                     f"{known.name} of cluster {theirs} has no record of the tiered topic {name} with the id {topic_id} "
                     f"of cluster {ours}: no segment has been copied yet, or remote.locator.bootstrap.servers names the "

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from remote_fetch.formats.metadata_partitioner import metadata_partition
 from remote_fetch.formats.metadata_records import SegmentMetadataRecord
-from remote_fetch.locate.cluster import Topic
+from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic
 from remote_fetch.locate.replay_cache import StoreFailed
 from remote_fetch.model import (
@@ -133,6 +133,8 @@ class Topics:
         if self.settings is None:
             raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
         return self.settings
+
+    is_tiered = Cluster.is_tiered
 
     def close(self) -> None:
         self.closed = True
