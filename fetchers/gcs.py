@@ -29,6 +29,7 @@ from fetchers._google_signing import MAX_IAM_EXPIRY_S, is_by_iam, signer_of
 from fetchers._options import OPTIONS, Timeouts, check_endpoint, check_objects, with_defaults
 from fetchers._ranges import EndTold, range_of, size_of_range, told_end
 from remote_fetch.config.files import read_file
+from remote_fetch.deadline import Deadline
 from remote_fetch.errors import ConfigError, StorageUnavailable
 from remote_fetch.failures.store_errors import RefusedError
 from remote_fetch.fetch.spi import ObjectInfo
@@ -187,21 +188,28 @@ def _is_good(credentials: Any) -> bool:
 
 
 def _bound_renewal(credentials: Any, timeouts: Timeouts) -> None:
-    """Let credentials of google-auth wait for a token as long as for a range. Its own limit is 120 s.
+    """Let credentials of google-auth wait for a token as long as for a range. Its own limit is 120 s for each attempt.
 
     Threads renew one after the other, so that each would wait for all before it. A listing has no other deadline. The
     request stays a `Request` with its session: some credentials take no other, and some add a certificate to it.
     """
-    from google.auth.transport.requests import Request  # noqa: PLC0415 - the extra brings it
+    from google.auth.exceptions import RefreshError, TransportError  # noqa: PLC0415 - the extra brings it
+    from google.auth.transport.requests import Request  # noqa: PLC0415 - as above
 
     limits = (timeouts.connect_s, timeouts.read_s)
-
-    class Bounded(Request):
-        def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            ask: Any = super().__call__
-            return ask(*args, **{"timeout": limits, **kwargs})
+    refused: Any = RefreshError  # google-auth has no types
+    lasted: Any = TransportError
 
     def renew(request: Any) -> None:
+        until = Deadline.after(timeouts.read_s)
+
+        class Bounded(Request):
+            def __call__(self, *args: Any, **kwargs: Any) -> Any:
+                if until.is_over:  # after a TransportError google-auth would try again, up to five times
+                    raise refused("no token in time") from lasted("no token in time")
+                ask: Any = super().__call__
+                return ask(*args, **{"timeout": limits, **kwargs})
+
         of_type: Any = type(credentials).refresh  # not the one set below: gcsfs may share its credentials
         kind: Any = Bounded
         of_type(credentials, kind(request.session) if isinstance(request, Request) else request)

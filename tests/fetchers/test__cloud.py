@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import pytest
 import requests
 from fsspec.asyn import get_loop
-from google.auth.exceptions import TransportError
+from google.auth.exceptions import RefreshError, TransportError
 from google.auth.transport.requests import Request
 
 from fetchers import _retries, gcs, s3
@@ -28,7 +28,7 @@ from fetchers.azure import AzureFetcher
 from fetchers.gcs import GcsFetcher
 from fetchers.s3 import S3Fetcher
 from remote_fetch.errors import ConfigError, SegmentNotFound, StorageDenied, StorageThrottled, StorageUnavailable
-from remote_fetch.failures.store_errors import RefusedError
+from remote_fetch.failures.store_errors import RefusedError, failure_of
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
 from tests.cases import each_of
@@ -181,6 +181,11 @@ def test_gcs_waits_for_a_token_no_longer_than_for_a_range() -> None:
         with pytest.raises(TransportError):
             credentials.refresh(Request(session))
     assert limits == [(3, 7), (3, 7)]
+    GcsFetcher().prepare(google, Timeouts(3, 0))  # google-auth asks a machine's server of tokens up to five times
+    with pytest.raises(RefreshError) as caught:
+        credentials.refresh(Request(session))
+    assert isinstance(failure_of(caught.value, ""), StorageUnavailable)
+    assert len(limits) == 2
     google.credentials.credentials = None
     GcsFetcher().prepare(google, Timeouts(3, 7))
 
@@ -359,8 +364,8 @@ def test_answers_of_s3() -> None:
         page = s3.page_of({"Contents": contents, "NextContinuationToken": "x", **told})
         assert page == Page((), (ObjectInfo("a", 1),), "x")
     assert s3.page_of({"IsTruncated": False, "NextContinuationToken": "x"}) == Page((), (), None)
-    for told in ({"KeyCount": 0}, {"IsTruncated": True}):
-        assert s3.page_of({"NextContinuationToken": "x", **told}) == Page((), (), "x")
+    for goes_on in ({"KeyCount": 0}, {"IsTruncated": True}):
+        assert s3.page_of({"NextContinuationToken": "x", **goes_on}) == Page((), (), "x")
     more = {"IsTruncated": True, "NextContinuationToken": "x", "CommonPrefixes": [{"Prefix": "p/"}]}
     assert s3.page_of(more) == Page(("p/",), (), "x")
 
