@@ -100,10 +100,12 @@ def _stream(
 ) -> pa.RecordBatchReader:
     import pyarrow as pa  # noqa: PLC0415 - heavy, and needed here only
 
-    schema, columns = (schema_for(wanted), wanted) if typed is None else (typed.schema, typed.raw_columns)
-    batches = Scan(session, plans, columns).batches()
-    rows = _Batches(session, batches if typed is None else typed.of(batches))
-    return pa.RecordBatchReader.from_batches(schema, rows)
+    if typed is None:
+        return pa.RecordBatchReader.from_batches(
+            schema_for(wanted), _Batches(session, Scan(session, plans, wanted).batches())
+        )
+    batches = typed.of(Scan(session, plans, typed.raw_columns).batches())
+    return pa.RecordBatchReader.from_batches(typed.schema, _Batches(session, batches))
 
 
 def _typed_columns(topic: str, config: Config, wanted: Sequence[str]) -> TypedColumns | None:
