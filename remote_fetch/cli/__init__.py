@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["main"]
+__all__ = ["NEGATIVE", "main"]
+
+NEGATIVE = 3
+"""The exit code of a no, such as no match or a difference. 1 and 2 mean, in every command, that it could not run."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

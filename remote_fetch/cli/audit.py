@@ -28,6 +28,7 @@ from remote_fetch.checks.audit_rows import TopicTotals
 from remote_fetch.checks.audit_sources import AuditOptions
 from remote_fetch.checks.deep_journal import DeepJournal, place_of
 from remote_fetch.checks.findings import SEVERITIES, Finding, FindingKind, Severity
+from remote_fetch.cli import NEGATIVE
 from remote_fetch.cli.color import Color, Paint, add_color_option, paint_from
 from remote_fetch.cli.ls import print_table
 from remote_fetch.cli.options import CHECK_THE_URL, Once, add_common_options, add_json_option, config_from
@@ -36,10 +37,8 @@ from remote_fetch.errors import ConfigError
 from remote_fetch.failures.file_errors import file_fault
 from remote_fetch.session.session import Session
 
-__all__ = ["WRONG", "add_options", "run"]
+__all__ = ["add_options", "run"]
 
-WRONG = 3
-"""The exit code if something is wrong: 1 and 2 mean, as in every command, that it could not run."""
 _COLORS = {Severity.ERROR: Color.RED, Severity.WASTE: Color.YELLOW}
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _HEADS = ("TOPIC", "PARTITIONS", "SEGMENTS", "LOG BYTES", "OBJECTS", "OBJECT BYTES", "OLDEST", "NEWEST")
@@ -103,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         for line in _summary(audit, counts, time.monotonic() - began):
             print(f"% {line}", file=sys.stderr)
-    return WRONG if any(SEVERITIES[kind] is not Severity.NOTE for kind in counts) else 0
+    return NEGATIVE if any(SEVERITIES[kind] is not Severity.NOTE for kind in counts) else 0
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from remote_fetch.checks.search import PARTITIONERS, Conditions, partition_of
 from remote_fetch.checks.where import Where
+from remote_fetch.cli import NEGATIVE
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.options import Once, add_common_options, add_range_options, config_from, topics_from
 from remote_fetch.cli.output import add_output_options, has_report, print_records, print_report, printer_from
@@ -33,10 +34,8 @@ from remote_fetch.session.session import Session
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["NONE_MATCHES", "add_options", "run"]
+__all__ = ["add_options", "run"]
 
-NONE_MATCHES = 3
-"""The exit code if no record matches: 1 and 2 mean, as in every command, that it could not run."""
 _WHERE_COLUMNS = (*ROW_COLUMNS, "timestamp", "leaderEpoch")
 """The columns of a condition. Those that are not printed are read with a condition only."""
 
@@ -123,7 +122,7 @@ def run(arguments: argparse.Namespace) -> int:
             if has_report(session) and not arguments.quiet:
                 print(f"% {found} record matches" if found == 1 else f"% {found} records match", file=sys.stderr)
                 print_report(session, time.monotonic() - began, None, prices)
-    return 0 if found else NONE_MATCHES
+    return 0 if found else NEGATIVE
 
 
 def _matching(

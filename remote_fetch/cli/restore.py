@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from remote_fetch.amounts import counted, human_bytes
+from remote_fetch.cli import NEGATIVE
 from remote_fetch.cli.bounds import isolation_of
 from remote_fetch.cli.options import Once, add_common_options, add_json_option, config_from, pairs_from
 from remote_fetch.cli.output import print_report
@@ -35,10 +36,7 @@ from remote_fetch.session.librdkafka import check_properties
 from remote_fetch.session.price_table import open_prices
 from remote_fetch.session.session import Session
 
-__all__ = ["DIFFERENT", "add_options", "add_target_options", "run", "target_from"]
-
-DIFFERENT = 3
-"""The exit code if the new topic differs: 1 and 2 mean, as in every command, that it could not end."""
+__all__ = ["add_options", "add_target_options", "run", "target_from"]
 
 
 def add_target_options(parser: argparse.ArgumentParser, *, to_help: str, topic_help: str) -> Any:
@@ -138,7 +136,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(_as_json(restored, compared, request) | {"report": report.as_dict()}))
     else:
         print(_as_text(restored, compared, request, target.topic))
-    return DIFFERENT if _different(compared) else 0
+    return NEGATIVE if _different(compared) else 0
 
 
 def _print_dry(restore: Restore, target: Target, progress: Progress, *, as_json: bool) -> None:

@@ -22,6 +22,7 @@ from remote_fetch.amounts import counted
 from remote_fetch.checks.fetch_counter import FetchCounter
 from remote_fetch.checks.rates import broker_rate, store_rate
 from remote_fetch.checks.verify import Choice, Finding, PartitionVerdict, broker_of, choose, has_segments, verify
+from remote_fetch.cli import NEGATIVE
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.color import Color, Paint, add_color_option, paint_from
 from remote_fetch.cli.options import (
@@ -41,10 +42,8 @@ from remote_fetch.progress import Position
 from remote_fetch.session.price_table import open_prices
 from remote_fetch.session.session import Session
 
-__all__ = ["DIFFERENT", "add_options", "run"]
+__all__ = ["add_options", "run"]
 
-DIFFERENT = 3
-"""The exit code if something differs: 1 and 2 mean, as in every command, that it could not run."""
 _SHOWN_BYTES = 60
 _OF_BROKERS = frozenset((Reason.LOCAL, Reason.NOT_TIERED, Reason.UNSTABLE))
 """A reader takes such offsets from the brokers, whichever URL is given."""
@@ -116,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
                 if is_sample:
                     print(f"% chosen with --seed {seed}", file=sys.stderr)
                 print_report(session, time.monotonic() - began, None, prices)
-    return DIFFERENT if is_different else 0
+    return NEGATIVE if is_different else 0
 
 
 def _check_located(session: Session, choices: Sequence[Choice]) -> None:
