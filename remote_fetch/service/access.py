@@ -232,8 +232,7 @@ class Access:
             self._taken.popitem(last=False)
 
 
-def _judged(answer: Answer) -> Allowed | Refusal | None:
-    topic = answer.topic
+def _judged(topic: Answer) -> Allowed | Refusal | None:
     if topic is None:
         return None
     if not topic.may_read:

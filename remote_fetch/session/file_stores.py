@@ -27,7 +27,7 @@ from remote_fetch.errors import RemoteFetchError
 from remote_fetch.fetch.plugins import kind_of
 from remote_fetch.fetch.pool import DaemonPool
 from remote_fetch.fetch.registry import check_slashes
-from remote_fetch.locate.replay_cache import MAX_FILE_BYTES, FileStore, StoreFailed
+from remote_fetch.locate.replay_cache import MAX_FILE_BYTES, StoreFailed
 from remote_fetch.session.filesystems import folder_of, is_object_store, open_filesystem
 
 __all__ = ["Directory", "TimedStore", "UrlStore", "open_file_store"]
@@ -86,9 +86,6 @@ class Directory:
                     os.unlink(draft)
                 raise
 
-    def close(self) -> None:
-        """As `FileStore.close`. Nothing is held."""
-
 
 class UrlStore:
     """Files below a path of an fsspec filesystem. Several files are read or written at once, if the filesystem can."""
@@ -124,14 +121,11 @@ class UrlStore:
             self._filesystem.pipe_file(draft, data)
             self._filesystem.mv(draft, path)
 
-    def close(self) -> None:
-        """As `FileStore.close`. fsspec keeps its filesystems."""
-
 
 class TimedStore:
     """A store whose calls end in time, with StoreFailed for every error."""
 
-    def __init__(self, store: FileStore, timeout_ms: int) -> None:
+    def __init__(self, store: Directory | UrlStore, timeout_ms: int) -> None:
         self._store = store
         self._timeout_ms = timeout_ms
         self._pool = DaemonPool(2, "remote-fetch-cache")
@@ -148,7 +142,6 @@ class TimedStore:
     def close(self) -> None:
         """As `FileStore.close`, after the calls under way."""
         self._pool.close(self._timeout_ms)
-        self._store.close()
 
     def _timed(self, call: Callable[[], T], timeout_ms: int) -> T:
         try:

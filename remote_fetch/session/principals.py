@@ -12,8 +12,7 @@ Rules of the file:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from remote_fetch.config.client import with_own
 from remote_fetch.errors import BrokerUnavailable, ConfigError
@@ -37,15 +36,12 @@ _OF_THE_CLIENT_OBJECT = ("error_cb", "stats_cb", "throttle_cb", "logger", "clien
 """Properties of the service's own client objects, left out of connections for one question."""
 
 
+Answer: TypeAlias = "Topic | None"
+"""The brokers' answer to a principal about a topic. None: no topic was asked for."""
+
+
 class CredentialsRefused(BrokerUnavailable):
     """The brokers refuse the credentials that the client has shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The brokers' answer to a principal about a topic. `topic` None: no topic was asked for."""
-
-    topic: Topic | None
 
 
 def connection_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,8 +86,8 @@ def ask_as(
     try:
         if topic is None:
             cluster.names()
-            return Answer(None)
-        return Answer(cluster.describe(topic))
+            return None
+        return cluster.describe(topic)
     except BrokerUnavailable as error:
         failure = (CredentialsRefused if _is_refusal(heard) else BrokerUnavailable)(error.message)
     finally:

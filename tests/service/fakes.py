@@ -95,12 +95,12 @@ class FakeBrokers:
         if self.users.get(credentials.name) != credentials.secret and not credentials.secret.endswith(".good"):
             raise CredentialsRefused("SASL authentication error")
         if topic is None:
-            return Answer(None)
+            return None
         if credentials.name not in self.readers | self.describers:
             raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
         if topic != "topic":
             raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
-        return Answer(Topic(topic, TOPIC_ID, self.partitions, may_read=credentials.name in self.readers))
+        return Topic(topic, TOPIC_ID, self.partitions, may_read=credentials.name in self.readers)
 
 
 def basic(user: str = "alice", password: str = PASSWORD) -> dict[str, str]:

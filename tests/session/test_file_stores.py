@@ -57,7 +57,7 @@ def test_a_file_is_read_up_to_a_bound(store: TimedStore, monkeypatch: pytest.Mon
 
 
 def test_no_draft_is_left(tmp_path: Path) -> None:
-    for store in (Directory(tmp_path / "d"), UrlStore(opened("memory://x")._store._filesystem, f"/{uuid4().hex}")):  # type: ignore[attr-defined]
+    for store in (Directory(tmp_path / "d"), UrlStore(opened("memory://x")._store._filesystem, f"/{uuid4().hex}")):  # type: ignore[union-attr]
         store.write(dict.fromkeys(NAMES, b"x"))
         if isinstance(store, Directory):
             found = sorted(path.name for path in (tmp_path / "d" / "cluster.id").iterdir())
@@ -123,10 +123,11 @@ def test_a_place_that_is_a_file(tmp_path: Path) -> None:
     store.close()
 
 
-class Broken:
+class Broken(Directory):
     """Raises `error`, or waits for `release`."""
 
     def __init__(self, error: Exception | None = None) -> None:
+        super().__init__(Path())
         self.error = error
         self.release = threading.Event()
 
@@ -138,9 +139,6 @@ class Broken:
 
     def write(self, files: Mapping[str, bytes]) -> None:
         self.read(())
-
-    def close(self) -> None:
-        self.release.set()
 
 
 def test_no_message_of_an_sdk_is_shown() -> None:
