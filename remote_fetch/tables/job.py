@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from remote_fetch.tables.job_records import TaskRecord
+from remote_fetch.tables.parquet_files import FileForm
 from remote_fetch.tables.planning import PlannedJob
 from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.saved_tasks import Reading, dump_job, load_job
@@ -49,7 +50,7 @@ class Planner(Protocol):
 class JobSpec:
     """A job but for its target. `fingerprint` identifies its input and output.
 
-    `compression` is asked for if a task is to be run. The other fields are those of `TaskWriter`.
+    `compression` is asked for if a task is to be run. The other fields are those of `TaskWriter` and `FileForm`.
     """
 
     topic: str
@@ -75,23 +76,13 @@ class JobSpec:
     def writer(
         self, staging: Staging, *, is_hive: bool = True, of_table: bool = False, required: Sequence[str] = ()
     ) -> TaskWriter:
-        """The writer of this job's tasks. For `is_hive` and `of_table` see `ParquetFiles`. `required` have no null."""
-        return TaskWriter(
-            staging,
-            self.config,
-            self.columns,
-            self.transform,
-            self.schema,
-            tuple(self.partition_by),
-            self.compression(),
-            self.row_group_bytes,
-            self.file_bytes,
-            is_hive,
-            self.loss_hint,
-            self.typed,
-            of_table,
-            [name for name in required if name in self.schema.names],
+        """The writer of this job's tasks. For `is_hive` and `of_table` see `FileForm`. `required` have no null."""
+        partition_by, compression = tuple(self.partition_by), self.compression()
+        form = FileForm(
+            self.schema, partition_by, compression, self.row_group_bytes, self.file_bytes, is_hive, of_table
         )
+        wanted = [name for name in required if name in self.schema.names]
+        return TaskWriter(staging, self.config, self.columns, self.transform, form, self.loss_hint, self.typed, wanted)
 
 
 def saved_or_planned(

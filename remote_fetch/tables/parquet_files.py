@@ -30,6 +30,7 @@ from remote_fetch.typed.arrays import holds
 __all__ = [
     "CALENDAR_S",
     "COMPRESSIONS",
+    "FileForm",
     "ParquetFiles",
     "check_compression",
     "check_partition_by",
@@ -114,50 +115,46 @@ class _OpenFile:
     pending_bytes: int = 0
 
 
-class ParquetFiles:
-    """The files of one task. `create` opens a new file by its path in the target; file names begin with `name`;
-    `compression` is a name in COMPRESSIONS.
+@dataclass(frozen=True, slots=True)
+class FileForm:
+    """How the files of a job look. `schema` is that of the rows, `compression` a name in COMPRESSIONS.
 
-    `row_group_bytes` bounds one row group, and all rows that wait for one, in bytes of memory. If more than `max_open`
-    files would be open, the least recently used one is closed; later rows for it begin a new file. With `file_bytes` a
-    file is closed after the row group that makes it so large.
-
-    `is_hive` false: files keep the columns that they are partitioned by, and a timestamp beyond the calendar, which has
-    no day and no hour, is refused with a ConfigError.
-
-    `of_table`: the types of columns are those of a table. Then files have no Arrow schema of their own, by which some
-    readers find a list of fixed size, or text of another width, where the table has another type. `_needs_arrow` tells
-    the exceptions.
+    - `row_group_bytes` bounds one row group, and all rows of a task that wait for one, in bytes of memory.
+    - With `file_bytes` a file is closed after the row group that makes it so large.
+    - `is_hive` false: files keep the columns that they are partitioned by, and a timestamp beyond the calendar, which
+      has no day and no hour, is refused with a ConfigError.
+    - `of_table`: the types of columns are those of a table. Then files have no Arrow schema of their own, by which some
+      readers find a list of fixed size, or text of another width, where the table has another type. `_needs_arrow`
+      tells the exceptions.
     """
 
-    def __init__(
-        self,
-        schema: pa.Schema,
-        create: Callable[[str], Any],
-        name: str,
-        *,
-        partition_by: Sequence[str] = (),
-        compression: str,
-        row_group_bytes: int = 32 << 20,
-        max_open: int = 32,
-        file_bytes: int | None = None,
-        is_hive: bool = True,
-        of_table: bool = False,
-    ) -> None:
-        check_partition_by(schema, partition_by)
-        self._is_hive = is_hive
-        self._file_bytes = file_bytes
-        self._schema = pa.schema([one for one in schema if not is_hive or one.name not in partition_by])
-        self._whole = schema
+    schema: pa.Schema
+    partition_by: Sequence[str]
+    compression: str
+    row_group_bytes: int
+    file_bytes: int | None = None
+    is_hive: bool = True
+    of_table: bool = False
+
+
+class ParquetFiles:
+    """The files of one task. `create` opens a new file by its path in the target; file names begin with `name`.
+
+    If more than `max_open` files would be open, the least recently used one is closed; later rows for it begin a new
+    file.
+    """
+
+    def __init__(self, form: FileForm, create: Callable[[str], Any], name: str, *, max_open: int = 32) -> None:
+        check_partition_by(form.schema, form.partition_by)
+        self._form = form
+        self._schema = pa.schema([one for one in form.schema if not form.is_hive or one.name not in form.partition_by])
         self._create = create
         self._name = name
-        self._partition_by = tuple(partition_by)
-        self._row_group_bytes = row_group_bytes
         self._max_open = max_open
         self._how: Any = {
-            "compression": COMPRESSIONS[compression],
+            "compression": COMPRESSIONS[form.compression],
             "use_dictionary": _may_repeat(self._schema),
-            "store_schema": not of_table or any(holds(one.type, _needs_arrow) for one in schema),
+            "store_schema": not form.of_table or any(holds(one.type, _needs_arrow) for one in form.schema),
         }
         self._open: dict[_Key, _OpenFile] = {}
         self._pending_bytes = 0
@@ -168,7 +165,7 @@ class ParquetFiles:
         """Take a batch of the schema."""
         if batch.num_rows == 0:
             return
-        pieces = max(1, -(-batch.nbytes // self._row_group_bytes))
+        pieces = max(1, -(-batch.nbytes // self._form.row_group_bytes))
         rows = -(-batch.num_rows // pieces)
         for at in range(0, batch.num_rows, rows):
             self._take(batch.slice(at, rows))
@@ -180,10 +177,10 @@ class ParquetFiles:
             file.pending.append(part)
             file.pending_bytes += part.nbytes
             self._pending_bytes += part.nbytes
-            if self._pending_bytes >= self._row_group_bytes:
+            if self._pending_bytes >= self._form.row_group_bytes:
                 fullest = max(self._open, key=lambda one: self._open[one].pending_bytes)
                 self._flush(self._open[fullest])
-                if self._file_bytes is not None and self._open[fullest].sink.tell() >= self._file_bytes:
+                if self._form.file_bytes is not None and self._open[fullest].sink.tell() >= self._form.file_bytes:
                     self._end(fullest)
 
     def close(self) -> tuple[StagedFile, ...]:
@@ -203,22 +200,23 @@ class ParquetFiles:
     def _parts(self, batch: pa.RecordBatch) -> Iterator[tuple[_Key, pa.RecordBatch]]:
         """The rows of the batch by the key of their file, without the columns that name the directory."""
         rows = batch.select(self._schema.names)
-        if not self._partition_by:
+        if not self._form.partition_by:
             yield (), rows
             return
-        columns = [_values(batch, self._whole, name, self._is_hive) for name in self._partition_by]
+        columns = [_values(batch, self._form, name) for name in self._form.partition_by]
         keys = pa.table(columns, names=[str(at) for at in range(len(columns))])
         try:
             distinct = keys.group_by(keys.column_names).aggregate([]).to_pylist()
         except OverflowError:  # of Python's date
             raise ConfigError(
-                f"partition_by={list(self._partition_by)}: a date outside of the years 1 to 9999 names no directory",
+                f"partition_by={list(self._form.partition_by)}: a date outside of the years 1 to 9999 names no "
+                "directory",
                 key="partition_by",
                 hint="Leave its column out of partition_by, or replace such dates in a transform",
             ) from None
         for found in distinct:
             values = list(found.values())
-            key = self._directories(values) if self._is_hive else tuple(values)
+            key = self._directories(values) if self._form.is_hive else tuple(values)
             if len(distinct) == 1:
                 yield key, rows
                 return
@@ -233,7 +231,7 @@ class ParquetFiles:
     def _begin(self, key: _Key) -> _OpenFile:
         if len(self._open) >= self._max_open:
             self._end(next(iter(self._open)))
-        folders = key if self._is_hive else self._directories(key)
+        folders = key if self._form.is_hive else self._directories(key)
         path = "/".join([*folders, f"{self._name}-{self._begun}.parquet"])
         self._begun += 1
         sink = self._create(path)
@@ -242,7 +240,7 @@ class ParquetFiles:
         return _OpenFile(path, sink, writer, footers)
 
     def _directories(self, values: Iterable[Any]) -> tuple[str, ...]:
-        return tuple(map(_directory, self._partition_by, values))
+        return tuple(map(_directory, self._form.partition_by, values))
 
     def _flush(self, file: _OpenFile) -> None:
         if file.pending:
@@ -310,11 +308,11 @@ def directory_values(path: str) -> dict[str, str | None]:
     return {name: None if value == _NULL else unquote(value) for name, value in pairs}
 
 
-def _values(batch: pa.RecordBatch, schema: pa.Schema, name: str, is_hive: bool) -> Any:
-    if not is_derived(schema, name):
+def _values(batch: pa.RecordBatch, form: FileForm, name: str) -> Any:
+    if not is_derived(form.schema, name):
         return batch.column(name)
     times = _in_calendar(batch.column("timestamp"))
-    if not is_hive and times.null_count > batch.column("timestamp").null_count:
+    if not form.is_hive and times.null_count > batch.column("timestamp").null_count:
         raise ConfigError(
             f"partition_by={name!r}: a timestamp lies beyond the year 9999, and has no {name} in this kind of table",
             key="partition_by",

@@ -22,7 +22,7 @@ from remote_fetch.decode.columns import schema_for
 from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Observer, Report, ignore
 from remote_fetch.tables.job_records import TaskRecord
-from remote_fetch.tables.parquet_files import ParquetFiles
+from remote_fetch.tables.parquet_files import FileForm, ParquetFiles
 from remote_fetch.tables.staging import Staging
 from remote_fetch.tables.task_reader import read_rows
 from remote_fetch.tables.tasks import Task
@@ -49,25 +49,19 @@ def _arrow(made: object) -> pa.RecordBatch | pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class TaskWriter:
-    """All that the workers of a job need besides the tasks. `schema` is the schema of the files' rows.
+    """All that the workers of a job need besides the tasks.
 
     `loss_hint` says what to do if records of a task were deleted, `typed` which keys and values are typed, `required`
-    which columns of the rows have no null. For the other fields see `ParquetFiles`.
+    which columns of the rows have no null.
     """
 
     target: Staging
     config: Mapping[str, Any] = field(repr=False)
     columns: Sequence[str]
     transform: Transform | None
-    schema: pa.Schema
-    partition_by: Sequence[str]
-    compression: str
-    row_group_bytes: int
-    file_bytes: int | None = None
-    is_hive: bool = True
+    form: FileForm
     loss_hint: str | None = None
     typed: TypedPlan | None = None
-    of_table: bool = False
     required: Sequence[str] = ()
 
     def run(self, number: int, task: Task, observer: Observer = ignore) -> TaskRecord:
@@ -80,17 +74,7 @@ class TaskWriter:
             return done
         attempt = f"{number:05d}-{uuid4().hex}"
         reports: list[Report] = []
-        files = ParquetFiles(
-            self.schema,
-            lambda path: self.target.create(attempt, path),
-            f"part-{number:05d}",
-            partition_by=self.partition_by,
-            compression=self.compression,
-            row_group_bytes=self.row_group_bytes,
-            file_bytes=self.file_bytes,
-            is_hive=self.is_hive,
-            of_table=self.of_table,
-        )
+        files = ParquetFiles(self.form, lambda path: self.target.create(attempt, path), f"part-{number:05d}")
         rows = read_rows(
             task,
             self.config,
@@ -116,9 +100,10 @@ class TaskWriter:
         return record
 
     def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if not batch.schema.equals(self.schema):
+        schema = self.form.schema
+        if not batch.schema.equals(schema):
             raise ConfigError(
-                f"transform gave the columns {_shown(batch.schema)}, and for an empty batch {_shown(self.schema)}: "
+                f"transform gave the columns {_shown(batch.schema)}, and for an empty batch {_shown(schema)}: "
                 "one job has one schema",
                 key="transform",
             )

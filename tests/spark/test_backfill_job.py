@@ -29,7 +29,7 @@ from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.planning import plan_backfill, plan_batch, subscribed
 from remote_fetch.tables.commit import MANIFEST, LocalCommit
 from remote_fetch.tables.job_records import StagedFile, TaskRecord
-from remote_fetch.tables.parquet_files import COMPRESSIONS
+from remote_fetch.tables.parquet_files import COMPRESSIONS, FileForm
 from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.report import TableReport
 from remote_fetch.tables.saved_tasks import Reading, dump_job, load_job
@@ -270,7 +270,8 @@ def test_attempts_that_run_at_once_leave_one_file(tmp_path: Path, monkeypatch: p
     tasks = plan_batch(parsed).tasks
     target = Target(str(tmp_path / "lake" / "out"), "job")
     columns = ("partition", "offset")
-    writer = TaskWriter(target, parsed.config, columns, None, schema_of(columns, None), (), "zstd", 1 << 20)
+    form = FileForm(schema_of(columns, None), (), "zstd", 1 << 20)
+    writer = TaskWriter(target, parsed.config, columns, None, form)
     with monkeypatch.context() as patched:
         patched.setattr(Target, "record", lambda *_: None)
         attempts = {writer.run(0, tasks[0]).attempt for _ in range(3)}
@@ -400,10 +401,8 @@ def test_a_transform_has_one_schema(tmp_path: Path) -> None:
     parsed = parse_options(options(subscribe="codecs"))
     (task, *_) = plan_batch(parsed).tasks
     target = Target(str(tmp_path / "out"), "job")
-    schema = schema_of(("offset",), None)
-    writer = TaskWriter(
-        target, parsed.config, ("offset",), lambda batch: batch.rename_columns(["o"]), schema, (), "zstd", 1 << 20
-    )
+    form = FileForm(schema_of(("offset",), None), (), "zstd", 1 << 20)
+    writer = TaskWriter(target, parsed.config, ("offset",), lambda batch: batch.rename_columns(["o"]), form)
     with pytest.raises(ConfigError, match=r'transform gave the columns \{"o": "int64"\}, and for an empty batch'):
         writer.run(0, task)
     assert target.records() == {}

@@ -15,7 +15,7 @@ import pytest
 
 from remote_fetch.decode.columns import COLUMNS, schema_for
 from remote_fetch.errors import ConfigError
-from remote_fetch.tables.parquet_files import ParquetFiles, check_partition_by
+from remote_fetch.tables.parquet_files import FileForm, ParquetFiles, check_partition_by
 from tests.cases import each_of
 
 _KINDS: dict[str, pa.DataType] = {"name": pa.string(), "number": pa.int32(), "timestamp": pa.timestamp("us", "UTC")}
@@ -46,9 +46,15 @@ class Disk:
         return self.files[-1]
 
 
-def written(directory: Path, batches: Sequence[pa.RecordBatch], **more: Any) -> tuple[list[str], Disk]:
+def form(schema: pa.Schema, **more: Any) -> FileForm:
+    return FileForm(schema, **{"partition_by": (), "compression": "zstd", "row_group_bytes": 32 << 20, **more})
+
+
+def written(
+    directory: Path, batches: Sequence[pa.RecordBatch], *, max_open: int = 32, **more: Any
+) -> tuple[list[str], Disk]:
     disk = Disk(directory)
-    files = ParquetFiles(SCHEMA, disk.create, "part-00007", **{"compression": "zstd", **more})
+    files = ParquetFiles(form(SCHEMA, **more), disk.create, "part-00007", max_open=max_open)
     for one in batches:
         files.write(one)
     found = files.close()
@@ -83,7 +89,7 @@ def test_compression(tmp_path: Path, compression: str, stored: str) -> None:
 def test_only_what_may_repeat_has_a_dictionary(tmp_path: Path) -> None:
     """A dictionary of offsets is as long as the column, and took a fifth of the time to write small records."""
     schema, disk = schema_for(COLUMNS), Disk(tmp_path)
-    files = ParquetFiles(schema, disk.create, "part-00007", compression="zstd")
+    files = ParquetFiles(form(schema), disk.create, "part-00007")
     row = {"key": b"k", "value": b"v", "topic": "t", "headers": [{"key": "h", "value": b"x"}], "leaderEpoch": 1}
     files.write(pa.RecordBatch.from_pylist([{**row, "offset": n} for n in range(1000)], schema=schema))
     (file,) = files.close()
@@ -103,7 +109,7 @@ def test_a_time_that_no_calendar_has(tmp_path: Path, by: str, known: str, unit: 
         [86_400 * per_second, 253_402_300_800 * per_second, -62_135_596_801 * per_second, None], pa.int64()
     )
     rows = pa.RecordBatch.from_arrays([pa.array(range(4)), times.cast(fields["timestamp"])], schema=pa.schema(fields))
-    files = ParquetFiles(rows.schema, Disk(tmp_path).create, "part", partition_by=[by], compression="zstd")
+    files = ParquetFiles(form(rows.schema, partition_by=[by]), Disk(tmp_path).create, "part")
     files.write(rows)
     found = {one.path.partition("/")[0]: one.rows for one in files.close()}
     assert found == {f"{by}={known}": 1, f"{by}=__HIVE_DEFAULT_PARTITION__": 3}
@@ -114,7 +120,7 @@ def test_a_date_that_no_calendar_has(tmp_path: Path, days: int) -> None:
     """The column is not in the files of its directories, so that null would lose the date."""
     due = pa.array([0, days], pa.int32()).cast(pa.date32())
     rows = pa.RecordBatch.from_arrays([pa.array([0, 1]), due], names=["offset", "due"])
-    files = ParquetFiles(rows.schema, Disk(tmp_path).create, "part", partition_by=["due"], compression="zstd")
+    files = ParquetFiles(form(rows.schema, partition_by=["due"]), Disk(tmp_path).create, "part")
     with pytest.raises(ConfigError, match=r"partition_by=\['due'\]: a date outside of the years 1 to 9999 names"):
         files.write(rows)
     files.abandon()
@@ -124,7 +130,7 @@ def test_a_date_that_no_calendar_has(tmp_path: Path, days: int) -> None:
 def test_a_year_has_four_digits(tmp_path: Path, by: str, known: str) -> None:
     times: Any = pa.array([-60_435_596_800, 0], pa.timestamp("s", "UTC"))
     rows = pa.RecordBatch.from_arrays([pa.array([0, 1]), times], names=["offset", "timestamp"])
-    files = ParquetFiles(rows.schema, Disk(tmp_path).create, "part", partition_by=[by], compression="zstd")
+    files = ParquetFiles(form(rows.schema, partition_by=[by]), Disk(tmp_path).create, "part")
     files.write(rows)
     expected: Any = pc.strftime(times, format=known).to_pylist()
     assert sorted(one.path.partition("/")[0] for one in files.close()) == [f"{by}={each}" for each in expected]
@@ -134,7 +140,7 @@ def test_what_is_held_back_is_bounded_over_all_files(tmp_path: Path) -> None:
     rows = [[("x" * 50, n, at(n % 24)) for n in range(at_row, at_row + 24)] for at_row in range(0, 2400, 24)]
     disk = Disk(tmp_path)
     bound = 8 * batch(rows[0]).nbytes
-    files = ParquetFiles(SCHEMA, disk.create, "part", partition_by=["hour"], compression="zstd", row_group_bytes=bound)
+    files = ParquetFiles(form(SCHEMA, partition_by=["hour"], row_group_bytes=bound), disk.create, "part")
     for one in rows:
         files.write(batch(one))
         assert sum(file.pending_bytes for file in files._open.values()) == files._pending_bytes < bound
@@ -185,7 +191,7 @@ def test_directories(tmp_path: Path) -> None:
 def test_values_of_each_type(tmp_path: Path, kind: Any, values: list[Any]) -> None:
     """Each value has a directory with its rows, also those beyond the numbers that Arrow takes from Python."""
     rows = pa.record_batch([pa.array(values * 2, kind), pa.array(range(6), pa.int64())], names=["by", "n"])
-    files = ParquetFiles(rows.schema, Disk(tmp_path).create, "part", partition_by=["by"], compression="zstd")
+    files = ParquetFiles(form(rows.schema, partition_by=["by"]), Disk(tmp_path).create, "part")
     files.write(rows)
     tables = [pq.read_table(tmp_path / one.path, partitioning=None) for one in files.close()]
     found: list[Any] = [one["n"].to_pylist() for one in tables]
@@ -199,7 +205,7 @@ def test_nothing_is_written_of_nothing(tmp_path: Path) -> None:
 
 def test_files_that_are_abandoned_are_closed(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
-    files = ParquetFiles(SCHEMA, disk.create, "part", compression="zstd")
+    files = ParquetFiles(form(SCHEMA), disk.create, "part")
     files.write(batch([("a", 1, None)]))
     files.abandon()
     assert [one.closed for one in disk.files] == [True]

@@ -16,6 +16,7 @@ import pyarrow as pa
 from remote_fetch.decode.columns import DEFAULT_COLUMNS
 from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.planning import plan_batch
+from remote_fetch.tables.parquet_files import FileForm
 from remote_fetch.tables.target import Target
 from remote_fetch.tables.write_task import TaskWriter, schema_of
 from remote_fetch.testing.log_builder import LogBuilder
@@ -52,8 +53,8 @@ def used(directory: Path, run: str, batches: int) -> dict[str, int]:
     parsed = parse_options({"subscribe": "topic", **bucket_alone(tier), **limits})
     (task,) = plan_batch(parsed).tasks
     target = Target(str(directory / run), "job")
-    schema = schema_of(DEFAULT_COLUMNS, None)
-    writer = TaskWriter(target, parsed.config, DEFAULT_COLUMNS, None, schema, ("hour",), "zstd", ROW_GROUP_BYTES)
+    form = FileForm(schema_of(DEFAULT_COLUMNS, None), ("hour",), "zstd", ROW_GROUP_BYTES)
+    writer = TaskWriter(target, parsed.config, DEFAULT_COLUMNS, None, form)
     gc.collect()
     meter = Meter()
     record = writer.run(0, task)
