@@ -26,6 +26,8 @@ from remote_fetch.session.circuit import Circuit
 
 __all__ = ["AssignedPartition", "Key", "key_of", "tracked"]
 
+_MOST_QUESTIONS = 4
+"""How often the group is asked for the offset of one assignment. A question without an answer takes five seconds."""
 Key: TypeAlias = tuple[str, int]
 """Topic and number of a partition."""
 
@@ -65,6 +67,7 @@ class AssignedPartition:
         self.topic_id: Uuid | None = None
         self._circuit = circuit
         self._question: object = None
+        self._questions = 0
 
     @property
     def key(self) -> Key:
@@ -109,6 +112,12 @@ class AssignedPartition:
     def ask(self, question: object) -> None:
         """Note that the group was asked for the committed offset. `question` identifies the request."""
         self._question = question
+        self._questions += 1
+
+    @property
+    def may_ask_again(self) -> bool:
+        """Whether the group is asked once more if librdkafka says that it has no committed offset."""
+        return self._questions < _MOST_QUESTIONS
 
     def awaits(self, question: object) -> bool:
         """Whether the partition still begins at the answer to this question.

@@ -67,7 +67,7 @@ class Partitions:
         self._paused: set[Key] = set()
         """The partitions that the application has paused."""
         self.is_committing = False
-        """Whether librdkafka may be committing. It commits when partitions are dropped."""
+        """Whether librdkafka may be committing. If automatic commits are on, it commits when partitions are dropped."""
         self.positions = Positions(librdkafka, self.assigned, settings, context.clock)
         self._handover = Handover(librdkafka, self.assigned, settings, context.clock)
         self._transitions = Transitions(librdkafka, self._handover, context, workers, settings.reset)
@@ -167,21 +167,23 @@ class Partitions:
 
     def ask_again(self) -> None:
         """Ask the group for the committed offsets that librdkafka did not get, and does not ask for any more."""
-        lost = [
-            partition
-            for partition in self.assigned.values()
-            if partition.state.is_fetched
-            and partition.state.offset == STORED
-            and self._handover.position(partition) < 0
-        ]
-        question = [partition.topic_partition() for partition in lost]
+        fetched = [partition for partition in self.assigned.values() if partition.state.is_fetched]
+        if lost := [partition for partition in fetched if self._awaits_committed(partition)]:
+            self._ask(lost)
+
+    def _awaits_committed(self, partition: AssignedPartition) -> bool:
+        """Whether librdkafka begins at the committed offset, and has given no record yet."""
+        return partition.state.offset == STORED and self._handover.position(partition) < 0
+
+    def _ask(self, partitions: Sequence[AssignedPartition]) -> None:
+        """Hold librdkafka back, and begin at the group's answer."""
+        question = [partition.topic_partition() for partition in partitions]
         self._librdkafka.pause(question)
-        for partition in lost:
+        for partition in partitions:
             partition.enter(partition.state.asked_again())
             partition.ask(question)
-        if question:
-            self._committed.request(question)
-            self.note_change()
+        self._committed.request(question)
+        self.note_change()
 
     def _begin_at_committed(self, waiting: Sequence[AssignedPartition], found: Iterable[Start]) -> None:
         """Begin at the committed offset. If none is committed, begin at the offset of `auto.offset.reset`.
@@ -210,7 +212,7 @@ class Partitions:
             self._transitions.stop_feed(partition)
             self.positions.end(partition)
             del self.assigned[partition.key]
-            self.note_commit()
+            self.is_committing |= self._settings.commits
         self._context.share_among(len(self.assigned))
         self.note_change()
 
@@ -242,7 +244,11 @@ class Partitions:
         self.positions.refresh()  # `position` and `commit` take the position before the reset until a record comes
         if self._handover.is_outdated(partition, offset):
             return
-        if truncated_to is None:
+        if truncated_to is None and partition.may_ask_again and self._awaits_committed(partition):
+            # While a transaction is open that has sent an offset, librdkafka (2.16) may take it for none if the
+            # assignment changes. All records would be read again.
+            self._ask([partition])
+        elif truncated_to is None:
             self._transitions.reset(partition, partition.state.offset)
         else:
             self._transitions.truncate(partition, truncated_to)

@@ -131,6 +131,39 @@ def test_the_group_is_asked_again_if_librdkafka_asks_no_more(*, consumes: bool) 
     assert bench.partition(0).state.is_paused
 
 
+def test_the_group_is_asked_before_a_partition_is_reset_for_want_of_a_committed_offset() -> None:
+    """librdkafka (2.16) may take an offset for none if it waits for an open transaction. A plain group doubles then."""
+    bench = Bench({0: STORED})
+    for _ in range(3):
+        bench.group.answer()
+        bench.run_due_work()
+        bench.librdkafka.live.append(error_of(0, KafkaError._AUTO_OFFSET_RESET))
+        bench.librdkafka.calls_since()
+        assert bench.merge.poll(0) is None
+        assert bench.librdkafka.calls_since() == [("pause", 0)]
+    bench.group.answer(7)
+    bench.run_due_work()
+    assert bench.feed(0).first_offset == 7
+
+
+def test_a_group_that_never_answers_does_not_hold_a_reset_for_ever() -> None:
+    bench = Bench({0: STORED})
+    for _ in range(4):
+        assert bench.partition(0).feed is None
+        bench.group.answer()
+        bench.run_due_work()
+        bench.librdkafka.live.append(error_of(0, KafkaError._AUTO_OFFSET_RESET))
+        assert bench.merge.poll(0) is None
+    assert bench.feed(0).first_offset == BEGINNING
+
+
+@pytest.mark.parametrize("commits", [False, True])
+def test_librdkafka_commits_what_is_dropped_if_automatic_commits_are_on(*, commits: bool) -> None:
+    bench = Bench({0: STORED}, commits=commits)
+    bench.partitions.drop(None)
+    assert bench.partitions.is_committing is commits
+
+
 def test_a_paused_partition_without_a_committed_offset_is_assigned_at_once() -> None:
     """librdkafka gives its error for it during the pause. A resumption assigns nothing: the error would come again."""
     bench = Bench({0: STORED, 1: STORED}, reset=ResetPolicy.ERROR)
