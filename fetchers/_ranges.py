@@ -148,7 +148,8 @@ def check_end(start: int, size_bytes: int | None) -> None:
 
 def wrong_range(text: str) -> StorageUnavailable:
     """The error about an answer that is not the range that was asked for."""
-    return StorageUnavailable(text, hint="The server, or what stands before it, has to support range requests")
+    hint = "The server, or what stands before it, has to support range requests, and to send ETag or Last-Modified"
+    return StorageUnavailable(text, hint=hint)
 
 
 def range_of(start: int, end: int | None) -> str | None:
