@@ -24,7 +24,7 @@ from remote_fetch.errors import (
     SegmentNotFound,
 )
 from remote_fetch.fetch.deadlines import now_ms
-from remote_fetch.fetch.readahead import Awaited
+from remote_fetch.fetch.readahead import Awaited, RangeRequest
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.model import TopicIdPartition, Uuid
@@ -190,20 +190,7 @@ class Scan:
                         yield from self._finish(work, current)
                         at, work = at + 1, works[at + 1]
                         current = self._reader_of(work)
-                    self._skip_deleted(work, current)
-                    if not wait.is_done and not work.ended:
-                        yield from self._observed(current.drain(), work.partition)
-                        work.ended = current.done
-                    if not (current.done or work.ended):
-                        data = yield from self._arrived(wait, current, work)
-                        self._recovery.handle_late_start(request, data, work)
-                        yield from self._observed(current.feed(data), work.partition)
-                        if first_bytes is not None:  # the next GET starts only if these rows are not enough
-                            yield from self._observed(current.drain(), work.partition)
-                            yield from self._flush(work.partition)
-                        work.ended = current.done
-                        if len(data) < request.size_bytes:
-                            work.ended = True  # `_finish` checks whether the segment may end here
+                    yield from self._take(request, wait, work, current, flushes=first_bytes is not None)
                 finally:
                     wait.cancel()  # if nothing has waited for it, as after a seek
             yield from self._finish(work, current)
@@ -215,6 +202,25 @@ class Scan:
             raise
         finally:
             stream.close()
+
+    def _take(
+        self, request: RangeRequest, wait: Awaited, work: Work, reader: SliceReader, *, flushes: bool
+    ) -> ReadRows:
+        """Decode the bytes of a range, unless the slice has ended before. `flushes`: deliver all of their rows now."""
+        self._skip_deleted(work, reader)
+        if not wait.is_done and not work.ended:
+            yield from self._observed(reader.drain(), work.partition)
+            work.ended = reader.done
+        if reader.done or work.ended:
+            return
+        data = yield from self._arrived(wait, reader, work)
+        self._recovery.handle_late_start(request, data, work)
+        yield from self._observed(reader.feed(data), work.partition)
+        if flushes:  # the next GET starts only if these rows are not enough
+            yield from self._observed(reader.drain(), work.partition)
+            yield from self._flush(work.partition)
+        # `_finish` checks whether the segment may end here.
+        work.ended = reader.done or len(data) < request.size_bytes
 
     def _arrived(self, wait: Awaited, reader: SliceReader, work: Work) -> Generator[DecodedRows, None, memoryview]:
         """Return the bytes of the next range. If they cannot be read, first yield the decoded rows, then raise."""
