@@ -112,6 +112,7 @@ class _Cloud(FetcherContract, ListingContract, StallContract, StatusContract):
             with pytest.raises(StorageDenied):  # each protocol has paths of its own
                 fetcher.fetch_log_segment(segment.metadata, 0, 1)
             server.files = {asked.name: segment.log for asked in server.asked if asked.name.endswith(".log")}
+            server.etags = dict.fromkeys(server.files, '"1"')
             server.plan = lambda asked: answer if asked.name in server.files else refused
             yield fetcher
 
