@@ -192,12 +192,18 @@ class ListingLocator:
     def measure(self, partition: TopicIdPartition, segments: Sequence[RemoteLogSegmentMetadata]) -> Timeline:
         """The timeline with the real ends of segments in place of the guesses.
 
-        If a segment has a gap in or right behind which another one begins, the end before the gap stays a guess.
+        If a segment has a gap in or right behind which another one begins, the end before the gap stays a guess. If it
+        ends before its guess, another segment may have the offsets behind it: see `recheck`.
         """
         listed, timeline = self._listed_of(partition), self.timeline(partition)
         measured = {one.segment_id: one for one in self._all_at_once(partial(self._measured, timeline), segments)}
         kept = [known for known in timeline.segments if known.segment_id not in measured]
-        return self._keep(listed, _timeline_of(partition, [*kept, *measured.values()]))
+        timeline = self._keep(listed, _timeline_of(partition, [*kept, *measured.values()]))
+        for guessed in segments:
+            behind = measured[guessed.segment_id].end_offset + 1
+            if behind <= guessed.end_offset and next(timeline.found(behind, behind), None) is None:
+                timeline = self.recheck(partition, behind)
+        return timeline
 
     def _measured(self, timeline: Timeline, segment: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
         """The segment with the last offset up to which its batches are believed."""

@@ -357,6 +357,24 @@ class TestRecheck:
         locator.recheck(partition, 28)
         assert len(reader.asked) == 16
 
+    def test_a_measured_end_before_the_next_start_is_rechecked(self) -> None:
+        """A segment lies inside another one. The offsets behind its end are those of the longer segment."""
+        log = plain_log()
+        segments = [
+            *log.segments(cuts=[0, 40]),
+            *log.segments(SegmentOptions(upload=1), cuts=[10, 20]),
+            log.segments()[2],
+        ]
+        locator, reader = locator_of(Bucket(segments))
+        (partition,) = locator.partitions("topic")
+        inner = locator.timeline(partition).segments[1]
+        measured = locator.measure(partition, [inner])
+        assert [(s.start_offset, s.end_offset) for s in measured.segments] == [(0, 39), (10, 19), (40, 59)]
+        assert locator.timeline(partition) is measured
+        reader.asked.clear()
+        assert locator.measure(partition, [inner]) == measured
+        assert len(reader.asked) == 1, "the longer segment is known"
+
 
 class TestBytesOfOthers:
     """The bytes of an object go on with those of a later segment."""
