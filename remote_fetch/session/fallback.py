@@ -56,9 +56,10 @@ class FallbackRule:
     def to_broker(
         self, partition: TopicIdPartition, first_offset: int, last_offset: int, reason: str, detail: str = ""
     ) -> BrokerRange:
-        """Report that the broker reads offsets [first_offset, last_offset], and return the step for them."""
-        self._observe(Fallback(partition, first_offset, last_offset, reason, detail))
-        self._explain(reason)
+        """Report that the broker reads offsets [first_offset, last_offset], if there are any. Returns the step."""
+        if first_offset <= last_offset:  # of an empty log, whose objects may be gone too, nothing is read
+            self._observe(Fallback(partition, first_offset, last_offset, reason, detail))
+            self._explain(reason)
         return BrokerRange(partition, first_offset, last_offset, reason, detail)
 
     def after(

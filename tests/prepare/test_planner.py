@@ -183,6 +183,19 @@ def test_a_partition_that_cannot_be_opened_has_the_reason_of_its_error() -> None
     assert step.detail
 
 
+def test_an_empty_log_whose_tier_cannot_be_read_leaves_nothing_to_the_broker() -> None:
+    """DeleteRecords empties a log, and the objects may be gone before the metadata says so."""
+    events: list[Event] = []
+    with session_of(fails=True, events=events) as session, pytest.MonkeyPatch.context() as patched:
+        session.fallback.reader = cast(BrokerReader, object())
+        patched.setattr(Planner, "_log_bounds", lambda *_: LogBounds(60, 60))
+        planner = Planner(session, COMMITTED)
+        (partition,) = session.locator.partitions("topic")
+        (plan,) = planner.open([partition], lambda opened: planner.plan(opened, 60, 60))
+    assert plan.steps == ()
+    assert [event for event in events if isinstance(event, Fallback)] == []
+
+
 def test_a_tier_that_cannot_be_located_has_that_reason() -> None:
     with session_of() as session:
         opened = opened_in(session, UNCOMMITTED, LogBounds(0, 100))
