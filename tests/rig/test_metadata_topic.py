@@ -22,6 +22,7 @@ from remote_fetch.model import IsolationLevel, TopicIdPartition, Uuid
 from remote_fetch.session.session import Session
 from remote_fetch.testing.metadata_records import encode_metadata_record
 from tests.cases import of_a_change
+from tests.eventually import eventually
 from tests.rig.acls import allow, deny, revoke_all
 from tests.rig.brokers import FASTER_RESTARTS
 from tests.rig.faults import failing_uploads, tier_folder, topic_id
@@ -253,8 +254,8 @@ def test_metadata_on_another_cluster(elsewhere: Rig, rig_43: Rig, new_topic: New
     topics_after = set(admin(elsewhere).list_topics(timeout=10).topics)
     assert topics_after - {"__consumer_offsets"} == topics_before - {"__consumer_offsets"}
     client = admin(elsewhere)  # an answer needs its client alive
-    groups = client.list_consumer_groups().result(10)
-    assert (groups.valid, groups.errors) == ([], [])
+    assert eventually(lambda: not client.list_consumer_groups().result(10).errors), "the groups' coordinator loads"
+    assert client.list_consumer_groups().result(10).valid == []
 
 
 def test_the_metadata_topic_of_other_brokers(rig_43: Rig, rig_39: Rig, new_topic: NewTopic, tmp_path: Path) -> None:
