@@ -135,8 +135,8 @@ class TimeLookup:
     def _has_none(self, opened: OpenPartition, timestamp_ms: int) -> bool:
         """Whether the broker is right that no record on its disk is at or after the time.
 
-        A wrong "none" needs such a record. It may also lie behind the last offset, where it is not wanted: in an open
-        transaction, or written since.
+        The answer can only be wrong if its disk has such a record. A record does not count if it lies behind the last
+        offset. An open transaction may have it, or it was written later.
         """
         assert self._brokers is not None, "only a session with a broker has its answers"
         latest_ms = self._brokers.cluster.latest_local_time_ms(opened.partition)
