@@ -255,10 +255,10 @@ def _with_access_token(token: Any) -> Any:
         with suppress(ValueError):  # no JSON
             found = json.loads(read_file(token, key=OPTIONS + "token", max_bytes=_MAX_TOKEN_BYTES))
     of_text: Any = Credentials
-    if isinstance(found, dict) and found.keys().isdisjoint(("refresh_token", "type")):
-        access_token = found.get("access_token")
-        return of_text(access_token) if isinstance(access_token, str) else token
-    return token
+    if not isinstance(found, dict) or not found.keys().isdisjoint(("refresh_token", "type")):
+        return token
+    access_token = found.get("access_token")
+    return of_text(access_token) if isinstance(access_token, str) else token
 
 
 class GcsFetcher(CloudFetcher):

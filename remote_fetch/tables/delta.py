@@ -34,6 +34,7 @@ from remote_fetch.tables.job_records import StagedFile
 from remote_fetch.tables.parquet_files import CALENDAR_S, directory_values, is_derived
 from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.table import MISFIT_HINT, Addition, TableChanged, TableFolder, said
+from remote_fetch.typed.arrays import holds, is_nanoseconds
 
 __all__ = ["DeltaTarget"]
 
@@ -64,8 +65,6 @@ _UNSUPPORTED = "Unsupported table features"
 _FORGETTING = "delta.setTransactionRetentionDuration"
 """With this property Spark's next checkpoint leaves out transactions without a time, such as those of an export."""
 _GENERATED = "delta.generationExpression"
-_NANOSECONDS = "timestamp[ns"
-"""Part of the text of each type that is, or has in it, a timestamp in nanoseconds."""
 
 
 class DeltaTarget:
@@ -131,8 +130,9 @@ class DeltaTarget:
                 key="partition_by",
             )
         self._check_rules({*schema.names, *partition_by})
-        self._check_names(self._fields(), schema)
-        known = {one.name: one.type for one in self._fields()}
+        fields = self._fields()
+        self._check_names(fields, schema)
+        known = {one.name: one.type for one in fields}
         wanted = self._wanted(schema, partition_by)
         for column in wanted:
             found = known.get(column.name)
@@ -142,13 +142,13 @@ class DeltaTarget:
                     key="to",
                     hint=MISFIT_HINT,
                 )
-        if not any(_NANOSECONDS in str(kind) for kind in known.values()):
+        if not any(holds(kind, is_nanoseconds) for kind in known.values()):
             self._check_new(wanted)
 
     def _check_new(self, columns: Iterable[pa.Field[Any]]) -> None:
         """Raise ConfigError for the first nanoseconds of a table. Spark, polars and deltalake refuse such a table."""
         for column in columns:
-            if _NANOSECONDS in str(column.type):
+            if holds(column.type, is_nanoseconds):
                 raise ConfigError(
                     f"the column {column.name!r} has the type {column.type}: few readers know a Delta table with "
                     "nanoseconds",

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import pyarrow
 
-__all__ = ["Column", "DataType", "holds", "pa"]
+__all__ = ["Column", "DataType", "holds", "is_nanoseconds", "pa"]
 
 pa: Any = pyarrow
 Column: TypeAlias = Any
@@ -27,3 +27,8 @@ def holds(kind: DataType, is_wanted: Callable[[DataType], bool]) -> bool:
     inner = [kind.value_type] if pa.types.is_dictionary(kind) else []
     inner += [kind.field(at).type for at in range(kind.num_fields)]
     return any(holds(each, is_wanted) for each in inner)
+
+
+def is_nanoseconds(kind: DataType) -> bool:
+    """Whether a type is a timestamp in nanoseconds."""
+    return pa.types.is_timestamp(kind) and bool(kind.unit == "ns")

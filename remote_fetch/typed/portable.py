@@ -14,7 +14,7 @@ beyond microseconds is Undecodable.
 
 from __future__ import annotations
 
-from remote_fetch.typed.arrays import Column, DataType, holds, pa
+from remote_fetch.typed.arrays import Column, DataType, holds, is_nanoseconds, pa
 from remote_fetch.typed.compute import numbered, pc
 from remote_fetch.typed.outcome import Undecodable
 
@@ -47,7 +47,7 @@ def as_portable(column: Column, kind: DataType) -> Column:
 def _without_nanos(column: Column) -> Column:
     """The column with microseconds for nanoseconds. Arrow's cast takes the later one before 1970."""
     kind, types = column.type, pa.types
-    if not holds(kind, _is_nanos):
+    if not holds(kind, is_nanoseconds):
         return column
     if types.is_timestamp(kind):
         numbers = column.view(pa.int64())
@@ -62,10 +62,6 @@ def _without_nanos(column: Column) -> Column:
     if types.is_map(kind):
         return pa.MapArray.from_arrays(whole.offsets, whole.keys, _without_nanos(whole.items), mask=nulls)
     return pa.ListArray.from_arrays(whole.offsets, _without_nanos(whole.values), mask=nulls)
-
-
-def _is_nanos(kind: DataType) -> bool:
-    return pa.types.is_timestamp(kind) and bool(kind.unit == "ns")
 
 
 def _check_times(column: Column) -> None:
