@@ -11,6 +11,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
@@ -59,6 +60,7 @@ class ServiceLocator(ExactEnds):
         self._say, self._recovered = say, recovered
         self._clock = clock
         self._known: dict[TopicIdPartition, tuple[Timeline, str]] = {}  # with the tag of the service's answer
+        self._noting = threading.Lock()
         self._is_failing = False
         self._rests_until_s = float("-inf")
 
@@ -141,9 +143,10 @@ class ServiceLocator(ExactEnds):
         raise Unlocatable(f"{error.message}, but they allow it to this client", **partition.place) from None
 
     def _cannot(self, why: str) -> None:
-        if not self._is_failing:
-            self._say(why)
-        self._is_failing = True
+        with self._noting:  # threads that ask about several partitions fail at the same moment
+            if not self._is_failing:
+                self._say(why)
+            self._is_failing = True
 
     def _answers(self) -> None:
         if self._is_failing:

@@ -24,7 +24,6 @@ from remote_fetch.fetch.registry import load_fetcher, no_storage_error
 from remote_fetch.fetch.sizes import SegmentSizes
 from remote_fetch.fetch.spi import ChunkSizer, RemoteStorageFetcher, StoredSizer
 from remote_fetch.formats.codecs import Codecs
-from remote_fetch.locate.listing import ListingLocator
 from remote_fetch.locate.locator import (
     GuessingLocator,
     SharedLocator,
@@ -125,7 +124,7 @@ class Session:
             self.stepwise = SharedStepwiseLocator(located_by) if isinstance(located_by, StepwiseLocator) else None
             self.locator: GuessingLocator = self.stepwise or SharedLocator(
                 beside_brokers(located_by, self.brokers, self.observe),
-                by_partition=isinstance(located_by, ListingLocator),
+                by_partition=planned is None,
             )
             for text in notices if is_native() else (IN_PLAIN_PYTHON, *notices):
                 self.observe(Notice(text, is_warning=True))

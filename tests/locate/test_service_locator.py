@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from remote_fetch.errors import CorruptSegment, Unlocatable
+from remote_fetch.errors import CorruptSegment, StorageUnavailable, Unlocatable
 from remote_fetch.locate import service_locator
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.locate.service_client import ServiceClient
 from remote_fetch.locate.service_locator import ServiceLocator
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from tests.at_once import at_once
 from tests.cases import each_of
 from tests.formats.test_service_answers import PARTITION, SEGMENT
 from tests.locate.scripted_service import Reply, ScriptedService, page, scripted_service, segment_json
@@ -220,3 +223,22 @@ def test_a_refusal_of_the_service_alone_locates_nothing() -> None:
     with located(lambda path: Reply(403)) as (known, locator), pytest.raises(Unlocatable, match="but they allow it"):
         locator.timeline(PARTITION)
     assert known.said == []
+
+
+def test_threads_that_fail_at_the_same_moment_report_it_once() -> None:
+    said, both, is_said_twice = list[str](), threading.Barrier(2, timeout=60), threading.Event()
+
+    class Silent:
+        def segments(self, *_: object, **__: object) -> None:
+            both.wait()
+            raise StorageUnavailable("no answer")
+
+    def say(why: str) -> None:
+        said.append(why)
+        if len(said) == 2:
+            is_said_twice.set()
+        is_said_twice.wait(0.2)
+
+    locator = ServiceLocator(cast(Cluster, Brokers()), cast(ServiceClient, Silent()), say=say)
+    at_once([partial(locator.refresh, replace(PARTITION, partition=number)) for number in (2, 3)])
+    assert len(said) == 1

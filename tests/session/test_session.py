@@ -13,12 +13,13 @@ from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.listing import ListingLocator
 from remote_fetch.locate.locator import KnownTimelines
 from remote_fetch.locate.metadata_replay import METADATA_TOPICS
-from remote_fetch.model import IndexType
+from remote_fetch.locate.timeline import Timeline
+from remote_fetch.model import IndexType, TopicIdPartition
 from remote_fetch.observe import Event, Notice, ignore
 from remote_fetch.session import session as module
 from remote_fetch.session.brokers import open_brokers
 from remote_fetch.session.budgets import _BUDGETS
-from remote_fetch.session.locating import Planned
+from remote_fetch.session.locating import Locating, Planned
 from remote_fetch.session.parallel import all_at_once
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
@@ -45,6 +46,22 @@ def test_ends_of_listed_partitions_are_read_at_once() -> None:
     with Session(Config.parse({}), bucket) as session:
         found = all_at_once(session.locator.timeline, [log.topic_id_partition for log in logs])
     assert [timeline.end_offset for timeline in found] == [1, 1, 1]
+
+
+def test_partitions_are_looked_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partitions that wait for the end of the metadata topic share one reading, if all of them may wait for it."""
+    partitions = [LogBuilder(partition=number).topic_id_partition for number in range(3)]
+    meeting = threading.Barrier(3, timeout=60)
+
+    class Meeting(KnownTimelines):
+        def refresh(self, partition: TopicIdPartition) -> Timeline:
+            meeting.wait()
+            return super().refresh(partition)
+
+    monkeypatch.setattr(Locating, "open", lambda *_: Meeting(()))
+    with Session(Config.parse({}), Bucket(())) as session:
+        found = all_at_once(session.locator.refresh, partitions)
+    assert [timeline.partition for timeline in found] == partitions
 
 
 def test_a_fetcher_that_cannot_list() -> None:
