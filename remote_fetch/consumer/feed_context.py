@@ -91,7 +91,7 @@ class FeedContext:
         return self._topics.get(topic, {}).get(number) or TopicIdPartition(NO_ID, topic, number)
 
     def forget(self, topic: str) -> None:
-        """Forget the partitions of a topic, because another topic has this name now."""
+        """Forget the partitions of a topic, because another topic may have this name now."""
         self._topics.pop(topic, None)
 
     def local_start(self, partition: TopicIdPartition, max_age_s: float) -> int | None:

@@ -210,6 +210,7 @@ class Partitions:
         """Drop partitions that are no longer assigned. None: all partitions."""
         for partition in list(self.assigned.values()) if partitions is None else self.tracked(partitions):
             self._transitions.stop_feed(partition)
+            self._context.forget(partition.topic)  # if it is assigned again, the name may be another topic's
             self.positions.end(partition)
             del self.assigned[partition.key]
             self.is_committing |= self._settings.commits

@@ -116,6 +116,7 @@ class Transitions:
         `end_offset` is the end of the log when that became known. None: librdkafka looks it up now.
         """
         partition.position.reset()
+        self._context.forget(partition.topic)  # it may be the log of another topic of the same name
         if self._reset is ResetPolicy.ERROR:
             # librdkafka is configured to reset no offset. So it raises its own error.
             self.apply(partition, partition.state.at_broker(offset, Ending.OUT_OF_RANGE, None))
@@ -137,6 +138,7 @@ class Transitions:
         """
         is_of_handover = partition.state.leader_epoch is not None and self._handover.position(partition) < 0
         partition.position.reset()
+        self._context.forget(partition.topic)  # as for a reset
         self.notice(partition, f"the log was truncated: its records from offset {offset} on are others now")
         self.apply(partition, partition.state.sought(offset, confirms_topic=is_of_handover))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -12,6 +13,7 @@ from remote_fetch.consumer.due_work import DueWork
 from remote_fetch.consumer.feed import Ending
 from remote_fetch.consumer.offsets import BEGINNING, END, INVALID, STORED
 from remote_fetch.consumer.settings import ResetPolicy
+from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.plan.ranges import Reason
 from tests.consumer.fakes import Bench, error_of, live
 
@@ -282,6 +284,24 @@ def test_all_partitions_are_looked_at_every_hundredth_of_a_second(monkeypatch: p
     assert looked == []
     bench.run_due_work(after_s=0.002)
     assert looked == list(bench.partitions.assigned.values())
+
+
+@pytest.mark.parametrize("what", ["reset", "truncate", "assign"])
+def test_the_topic_is_looked_up_again_where_the_log_may_be_another_topics(what: str) -> None:
+    """The tier may still have segments of the deleted topic, and its id was confirmed only a moment ago."""
+    bench = Bench({0: END})
+    partition = bench.partition(0)
+    bench.librdkafka.stopped.add(0)
+    answers = [{TopicIdPartition(Uuid(name * 16), "t", 0)} for name in (b"o", b"n")]
+    bench.session.locator = SimpleNamespace(partitions=lambda topic: answers.pop(0))
+    bench.context.partition("t", 0)
+    changes: dict[str, Callable[[], object]] = {
+        "reset": lambda: bench.partitions.reset(partition, -1001),
+        "truncate": lambda: bench.partitions.reset(partition, -1001, 20),
+        "assign": lambda: bench.assign({0: 5}),
+    }
+    changes[what]()
+    assert bench.context.partition("t", 0).topic_id == Uuid(b"n" * 16)
 
 
 @pytest.mark.parametrize("what", ["news", "seek", "reset", "pause", "resume", "drop", "assign"])
