@@ -103,7 +103,7 @@ def _only_tiered(
         if local_start is None:
             return None
         pieces = slices_of(plan.steps)
-        found += sum(max(min(piece.last_offset + 1, local_start) - piece.first_offset, 0) for piece in pieces)
+        found += sum(max(min(piece.stop_offset, local_start) - piece.first_offset, 0) for piece in pieces)
     return found
 
 

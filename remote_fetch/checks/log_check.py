@@ -207,10 +207,10 @@ class LogCheck:
         facts.size_bytes = batch.position + header.size_bytes
         facts.batches += 1
         if not header.record_count:  # compaction left its header
-            self.transactions.whole_from = header.last_offset + 1
+            self.transactions.whole_from = header.next_offset
         elif header.base_offset > self._next_offset:
             self.transactions.whole_from = header.base_offset
-        self._next_offset = header.last_offset + 1
+        self._next_offset = header.next_offset
         self._take_transaction(batch)
 
     def _check_records(self, batch: FramedBatch) -> None:

@@ -155,7 +155,7 @@ def _verify_partition(
     for stretch in stretches(steps):
         theirs = RowStream(broker_rows(broker, plan, stretch[0].first_offset, stretch[-1].last_offset))
         for step in stretch:
-            stop = step.last_offset + 1
+            stop = step.stop_offset
             try:
                 alike, difference = first_difference(RowStream(store_rows(session, plan, [step])), theirs, stop)
             except RemoteFetchError as error:
@@ -203,7 +203,7 @@ def stretches(steps: Sequence[PlanStep]) -> Iterator[list[PlanStep]]:
     """The steps in groups whose offsets follow each other, so that the broker is asked for each group once."""
     group: list[PlanStep] = []
     for step in steps:
-        if group and step.first_offset != group[-1].last_offset + 1:
+        if group and step.first_offset != group[-1].stop_offset:
             yield group
             group = []
         group.append(step)

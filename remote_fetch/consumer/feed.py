@@ -240,7 +240,7 @@ class Feed:
         plan = planner.leading(opened, first, _SLICES_AHEAD)
         if isinstance(plan, str):
             return Ending(first, plan, log=self.log)
-        self._opened, self._stop = opened, plan.steps[-1].last_offset + 1
+        self._opened, self._stop = opened, plan.steps[-1].stop_offset
         self._codecs = self._codecs or Codecs(max_bytes=session.config.settings.max_decompressed_bytes)
         self._share_bytes = source.share_bytes
         scan = Scan(

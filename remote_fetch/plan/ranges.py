@@ -46,8 +46,24 @@ class Reason(StrEnum):
     """It is tiered, but the marker of a transaction in it may lie past the end of the tier or in a hole."""
 
 
+class _Step:
+    __slots__ = ()
+    first_offset: int
+    last_offset: int
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets the step has, those without records included."""
+        return self.last_offset - self.first_offset + 1
+
+    @property
+    def stop_offset(self) -> int:
+        """The offset after the step."""
+        return self.last_offset + 1
+
+
 @dataclass(frozen=True, slots=True)
-class SegmentSlice:
+class SegmentSlice(_Step):
     """Offsets [first_offset, last_offset], both inclusive, from the batches of one segment.
 
     - The wanted batches start in bytes [start_position, end_position) of the segment as Kafka wrote it. -1 is its end.
@@ -76,11 +92,6 @@ class SegmentSlice:
         return self.segment.topic_id_partition
 
     @property
-    def offsets(self) -> int:
-        """How many offsets the step has, those without records included."""
-        return self.last_offset - self.first_offset + 1
-
-    @property
     def size_bytes(self) -> int | None:
         """How many bytes will be read, None if the segment's size is unknown."""
         if self.end_position >= 0:
@@ -100,7 +111,7 @@ class SegmentSlice:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerRange:
+class BrokerRange(_Step):
     """Offsets [first_offset, last_offset], both inclusive, that a broker has to serve.
 
     `reason` is a Reason, or the kind of the error that ended the read from the store. `detail` is the text of that
@@ -112,11 +123,6 @@ class BrokerRange:
     last_offset: int
     reason: str
     detail: str = field(default="", compare=False)
-
-    @property
-    def offsets(self) -> int:
-        """How many offsets the step has, those without records included."""
-        return self.last_offset - self.first_offset + 1
 
     def __str__(self) -> str:
         return f"offsets {self.first_offset}..{self.last_offset} from the broker ({self.reason})"

@@ -49,7 +49,7 @@ class _Completion:
         opened = self._opened
         steps = tuple(self._between_offsets(outline))
         # A cut slice still has the last offset of the uncut one.
-        say_end(self._storage.observe, opened, outline[-1].last_offset + 1)
+        say_end(self._storage.observe, opened, outline[-1].stop_offset)
         if opened.isolation is IsolationLevel.READ_UNCOMMITTED:
             return PartitionPlan(opened, steps, None)
         try:

@@ -129,5 +129,5 @@ def planned_read(plans: Iterable[PartitionPlan]) -> ReadPlanned:
     """The event of a read of these plans."""
     planned = [plan for plan in plans if plan.steps]
     return ReadPlanned(
-        {plan.opened.partition: (plan.steps[0].first_offset, plan.steps[-1].last_offset + 1) for plan in planned}
+        {plan.opened.partition: (plan.steps[0].first_offset, plan.steps[-1].stop_offset) for plan in planned}
     )

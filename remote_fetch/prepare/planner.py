@@ -127,7 +127,7 @@ class Planner:
         stop = opened.clip(opened.stop_offset)
         slices = tuple(islice(leading_slices(plan_offsets(opened.partition, opened, first, stop)), most))
         if slices:
-            plan = self._whole(opened, first, slices[-1].last_offset + 1)
+            plan = self._whole(opened, first, slices[-1].stop_offset)
             slices = tuple(islice(leading_slices(plan.steps), most))
             if slices:
                 return replace(plan, steps=slices)

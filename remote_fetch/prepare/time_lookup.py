@@ -243,7 +243,7 @@ class TimeLookup:
             for batch in batches_of(self._storage, piece, piece.end_position, end_is_inferred=end_is_inferred):
                 if batch.header.base_offset > first:
                     return False
-                first = max(first, batch.header.last_offset + 1)
+                first = max(first, batch.header.next_offset)
         except (MisleadingIndex, FallsBackError):
             return False
         return first > last
@@ -253,7 +253,7 @@ class TimeLookup:
 
         Raises Unlocatable if no other segment has those offsets, because the wanted record may be in them.
         """
-        partition, stop = piece.partition, piece.last_offset + 1
+        partition, stop = piece.partition, piece.stop_offset
         measured = self._locator.measure(partition, [piece.segment]).segments
         behind = [one.end_offset + 1 for one in measured if one.segment_id == piece.segment.segment_id]
         first = max([piece.first_offset, *behind])
@@ -265,7 +265,7 @@ class TimeLookup:
         found = self._first_in_tier(opened.with_timeline(known), held, timestamp_ms)
         if found is not None:
             return found
-        first = held[-1].last_offset + 1 if held else first
+        first = held[-1].stop_offset if held else first
         if first >= stop:
             return None
         raise Unlocatable(
@@ -365,7 +365,7 @@ class TimeLookup:
         header, records = as_v2(batch, codecs)
         partition = piece.partition
         reader = BatchReader(partition.topic, partition.partition, ("offset", "timestampMs"))
-        decoded = reader.read(header, records, piece.first_offset, piece.last_offset + 1)
+        decoded = reader.read(header, records, piece.first_offset, piece.stop_offset)
         for found in arrow_of(decoded):
             for offset, row_ms in zip(*(column.to_pylist() for column in found.columns), strict=True):
                 if row_ms >= timestamp_ms:

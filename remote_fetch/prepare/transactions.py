@@ -89,7 +89,7 @@ def _last_slices(steps: Sequence[PlanStep]) -> list[SegmentSlice]:
         step
         for step, following in zip_longest(steps, steps[1:])
         if isinstance(step, SegmentSlice)
-        and not (isinstance(following, SegmentSlice) and following.first_offset <= step.last_offset + 1)
+        and not (isinstance(following, SegmentSlice) and following.first_offset <= step.stop_offset)
     ]
 
 
@@ -105,7 +105,7 @@ def _measured(
     undecided: list[RemoteLogSegmentMetadata] = []
     for step in guessed:
         try:
-            is_decided = snapshots.closes_before(step.segment, step.last_offset + 1)
+            is_decided = snapshots.closes_before(step.segment, step.stop_offset)
         except Unlocatable:
             is_decided = False  # without a snapshot the real end is needed
         if not is_decided:
@@ -117,7 +117,7 @@ def _followers(
     opened: OpenPartition, last: SegmentSlice, snapshots: ProducerSnapshots
 ) -> tuple[list[RemoteLogSegmentMetadata], bool]:
     """The segments after the last slice that may hold markers of its transactions. Do they hold all of them?"""
-    stop, beyond = last.last_offset + 1, last.segment
+    stop, beyond = last.stop_offset, last.segment
     found: list[RemoteLogSegmentMetadata] = []
     if stop <= opened.stable_stop and beyond.end_offset + 1 >= opened.stop_offset:
         return found, True  # `stable_stop` comes from the same rule

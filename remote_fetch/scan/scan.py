@@ -160,9 +160,9 @@ class Scan:
         first = max(step.first_offset, shared.rows.next_offset)
         if first <= step.last_offset:
             for batch in broker.read(replace(step, first_offset=first), isolation, self._columns, lineage):
-                self._storage.observe(RecordsRead(step.partition, batch.num_rows, end_of(batch, step.last_offset + 1)))
+                self._storage.observe(RecordsRead(step.partition, batch.num_rows, end_of(batch, step.stop_offset)))
                 yield batch
-        shared.rows.next_offset = max(first, step.last_offset + 1)
+        shared.rows.next_offset = max(first, step.stop_offset)
         for _ in range(count):
             self._todo.popleft()
 
@@ -264,7 +264,7 @@ class Scan:
         rows, piece = work.partition.rows, work.piece
         if rows.next_offset <= piece.last_offset:
             self._recovery.handle_early_end(work)
-        rows.next_offset = max(rows.next_offset, piece.last_offset + 1)
+        rows.next_offset = max(rows.next_offset, piece.stop_offset)
         self._circuit = self._circuit.worked()
         self._todo.popleft()
         if not self._todo or self._todo[0].partition is not work.partition:

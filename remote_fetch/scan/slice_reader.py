@@ -244,7 +244,7 @@ class SliceReader:
             self._framer.finish()
         if self._ends_in_gap:
             # The segment has a batch after the wanted offsets. So compaction removed the missing ones: none is lost.
-            self._rows.next_offset = max(self._rows.next_offset, self.piece.last_offset + 1)
+            self._rows.next_offset = max(self._rows.next_offset, self.piece.stop_offset)
         self.done = True
 
     def _is_past_the_end(self, batch: FramedBatch) -> bool:
@@ -330,7 +330,7 @@ class SliceReader:
         try:
             if records is None:
                 _, records = as_v2(batch, self._codecs)
-            full = self._rows.batches.append(header, records, self._start_offset, self.piece.last_offset + 1)
+            full = self._rows.batches.append(header, records, self._start_offset, self.piece.stop_offset)
         except RemoteFetchError as error:
             raise error.at(position=batch.position, offset=header.base_offset) from error.__cause__
         if full:

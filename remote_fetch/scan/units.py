@@ -86,7 +86,7 @@ class Units:
         self._bounds = Bounds(
             segment.start_offset,
             segment.end_offset,
-            piece.last_offset + 1,
+            piece.stop_offset,
             entry_offsets,
             None if aborted is None else _hidden(aborted, piece),
             max_batch_bytes,

@@ -89,7 +89,7 @@ class BrokerWork:
 
     def follows(self, step: BrokerRange, partition: SharedPartition) -> bool:
         """Whether this range goes on where `step` of `partition` ends."""
-        return self.partition is partition and self.step.first_offset == step.last_offset + 1
+        return self.partition is partition and self.step.first_offset == step.stop_offset
 
 
 def works_of(plan: PartitionPlan, columns: Sequence[str]) -> Iterator[Work | BrokerWork]:

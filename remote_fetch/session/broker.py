@@ -88,7 +88,7 @@ class BrokerReader:
         `give_up_s` without progress: OffsetOutOfRange if the log ends inside the range, else KafkaException
         (_TIMED_OUT).
         """
-        partition, stop = step.partition, step.last_offset + 1
+        partition, stop = step.partition, step.stop_offset
         pace = Pace(step.first_offset, self._clock, self._clock())
         log = KnownLog(self._guard, partition, step.first_offset, lineage)
         while pace.offset < stop and (log_end := self._wait_ready(step, isolation, pace, log)) is not None:
@@ -200,7 +200,7 @@ class BrokerReader:
         Ends early if the broker refuses the position, because the ends of the log may have moved, and if the consumer
         was replaced.
         """
-        stop = step.last_offset + 1
+        stop = step.stop_offset
         wanted = TopicPartition(step.partition.topic, step.partition.partition)
         while pace.offset < stop:
             most = min(_BATCH_MESSAGES, stop - pace.offset)  # for more, librdkafka would wait until the timeout
@@ -248,7 +248,7 @@ class BrokerReader:
         self._observer(
             Notice(
                 f"{step.partition.topic_partition}: the broker gives nothing from offset "
-                f"{pace.offset} on, though the log goes on to {step.last_offset + 1}{pace.cause}; still asking",
+                f"{pace.offset} on, though the log goes on to {step.stop_offset}{pace.cause}; still asking",
                 is_warning=True,
                 is_wait=True,
             )
@@ -259,7 +259,7 @@ class BrokerReader:
         end = self._guard.bounds(step.partition, isolation).end_offset or 0
         if end <= step.last_offset:
             self._guard.cut_short(step.partition, max(pace.offset, end), step.last_offset, end)
-            pace.reached(step.last_offset + 1)
+            pace.reached(step.stop_offset)
             return
         text = (
             f"{step.partition.topic_partition}: the broker gave nothing from offset {pace.offset} on "

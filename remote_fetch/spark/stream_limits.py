@@ -124,7 +124,7 @@ def stop_after_bytes(steps: Sequence[PlanStep], limit_bytes: int) -> int:
         if size > left:
             return _at_edge(steps, step, step.first_offset + step.offsets * left // size)
         left -= size
-    return steps[-1].last_offset + 1
+    return steps[-1].stop_offset
 
 
 def stop_after_offsets(steps: Sequence[PlanStep], offsets: int) -> int:
@@ -133,7 +133,7 @@ def stop_after_offsets(steps: Sequence[PlanStep], offsets: int) -> int:
     for step in steps:
         if stop <= step.last_offset:
             return _at_edge(steps, step, stop)
-    return steps[-1].last_offset + 1
+    return steps[-1].stop_offset
 
 
 def _at_edge(steps: Sequence[PlanStep], step: PlanStep, stop: int) -> int:

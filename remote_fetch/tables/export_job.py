@@ -128,7 +128,7 @@ def _planned(tasks: Iterable[Task]) -> ReadPlanned:
     """The event of a read of these tasks, which are in order of partition and offset."""
     ranges: dict[TopicIdPartition, tuple[int, int]] = {}
     for part in (part for task in tasks for part in task.parts if part.steps):
-        partition, stop = part.opened.partition, part.steps[-1].last_offset + 1
+        partition, stop = part.opened.partition, part.steps[-1].stop_offset
         ranges[partition] = ranges.get(partition, (part.steps[0].first_offset, stop))[0], stop
     return ReadPlanned(ranges)
 

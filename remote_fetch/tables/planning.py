@@ -113,7 +113,7 @@ def open_partitions(planner: Planner, partitions: Iterable[TopicIdPartition]) ->
 
 def _range_of(plan: PartitionPlan, first: int) -> tuple[int, int]:
     """The offsets [first, stop) that a plan reads, which begins at `first`."""
-    return first, max((step.last_offset + 1 for step in plan.steps), default=first)
+    return first, max((step.stop_offset for step in plan.steps), default=first)
 
 
 def planned_job(
