@@ -38,14 +38,7 @@ from remote_fetch.fetch.spi import (
     StoredSizer,
 )
 from remote_fetch.hosts import is_path, shown_url
-from remote_fetch.model import (
-    Buffer,
-    IndexType,
-    RemoteLogSegmentId,
-    RemoteLogSegmentMetadata,
-    Survey,
-    TopicIdPartition,
-)
+from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, Survey, TopicIdPartition
 
 __all__ = ["ComposedFetcher", "load_layout"]
 

@@ -140,11 +140,7 @@ def _connections(options: dict[str, Any], url: str = "") -> _Connections:
     is_plain = url.lower().startswith("http://") and not proxy
     if ca_certs and not is_plain and not os.path.isfile(str(ca_certs)):
         raise ConfigError("the file of certificates is not there", key=OPTIONS + "ca_certs")
-    settings: dict[str, Any] = {
-        "maxsize": _MAX_CONNECTIONS,
-        "retries": False,
-        "ca_certs": ca_certs,
-    }
+    settings: dict[str, Any] = {"maxsize": _MAX_CONNECTIONS, "retries": False, "ca_certs": ca_certs}
     if options.get("verify") is False:
         settings |= {"cert_reqs": "CERT_NONE", "assert_hostname": False}
     if proxy:

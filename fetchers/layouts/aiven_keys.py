@@ -115,8 +115,7 @@ def _load(key_pair_id: str, path: str) -> Callable[[bytes], bytes]:
         from Crypto.PublicKey import RSA  # noqa: PLC0415 - as above
     except ImportError as error:
         raise MissingExtra(
-            "reading encrypted segments needs the libraries cryptography and PyCryptodome",
-            extra="encryption",
+            "reading encrypted segments needs the libraries cryptography and PyCryptodome", extra="encryption"
         ) from error
     text = read_file(path, key=option, max_bytes=_MAX_KEY_FILE_BYTES)
     try:

@@ -31,13 +31,7 @@ from fetchers.layouts.options import layout_options
 from remote_fetch.errors import ConfigError, SegmentNotFound, StorageDenied, Unlocatable
 from remote_fetch.fetch.inventory import ExpectedObject
 from remote_fetch.fetch.spi import BrokerStorage, ObjectInfo, ObjectStore, SizedStore
-from remote_fetch.model import (
-    Buffer,
-    IndexType,
-    RemoteLogSegmentId,
-    RemoteLogSegmentMetadata,
-    TopicIdPartition,
-)
+from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 
 __all__ = ["KafkaLocalLayout"]
 

@@ -14,13 +14,7 @@ from typing import TypeVar
 from remote_fetch.checks.deep_journal import DeepJournal
 from remote_fetch.checks.findings import Finding, FindingKind
 from remote_fetch.checks.log_check import LogCheck, LogFacts, OpenTransactions
-from remote_fetch.errors import (
-    CorruptSegment,
-    DecompressionLimit,
-    RemoteFetchError,
-    SegmentNotFound,
-    UnsupportedFormat,
-)
+from remote_fetch.errors import CorruptSegment, DecompressionLimit, RemoteFetchError, SegmentNotFound, UnsupportedFormat
 from remote_fetch.formats.checkpoints import parse_leader_epoch_checkpoint, parse_producer_snapshot
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.formats.indexes import OffsetIndex, TimeIndex, parse_transaction_index

@@ -75,11 +75,7 @@ def of_segment(finding: Finding, life: SegmentLife) -> Finding:
 
 
 def judge_life(
-    life: SegmentLife,
-    *,
-    stale_before_ms: int,
-    is_topic_gone: bool,
-    log_start: Callable[[TopicIdPartition], int | None],
+    life: SegmentLife, *, stale_before_ms: int, is_topic_gone: bool, log_start: Callable[[TopicIdPartition], int | None]
 ) -> Finding | None:
     """The fault of a segment by its events alone, None without one. The segment was not deleted.
 

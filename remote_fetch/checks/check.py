@@ -14,13 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from confluent_kafka import KafkaException
 
-from remote_fetch.errors import (
-    RemoteFetchError,
-    SegmentNotFound,
-    StorageDenied,
-    StorageTimeout,
-    StorageUnavailable,
-)
+from remote_fetch.errors import RemoteFetchError, SegmentNotFound, StorageDenied, StorageTimeout, StorageUnavailable
 from remote_fetch.failures.broker_errors import broker_says
 from remote_fetch.fetch.plugins import scheme_of
 

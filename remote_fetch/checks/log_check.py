@@ -123,11 +123,7 @@ class LogCheck:
         self._epochs = segment.segment_leader_epochs
         partition = segment.topic_id_partition
         bounds = Bounds(
-            0,
-            2**63 - 2,
-            2**63 - 1,
-            max_batch_bytes=max_batch_bytes,
-            max_decompressed_bytes=max_decompressed_bytes,
+            0, 2**63 - 2, 2**63 - 1, max_batch_bytes=max_batch_bytes, max_decompressed_bytes=max_decompressed_bytes
         )
         self._reader = RunReader(partition.topic, partition.partition, _COLUMNS, bounds)
         self.facts = LogFacts()

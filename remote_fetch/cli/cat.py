@@ -87,11 +87,7 @@ def _cat(arguments: argparse.Namespace, printer: Printer) -> int:
 
 
 def _print_records(
-    arguments: argparse.Namespace,
-    session: Session,
-    progress: Progress,
-    printer: Printer,
-    typed: TypedRows | None,
+    arguments: argparse.Namespace, session: Session, progress: Progress, printer: Printer, typed: TypedRows | None
 ) -> None:
     plans = plans_from(arguments, session)
     if arguments.count == 0:

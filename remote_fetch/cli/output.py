@@ -73,10 +73,7 @@ def printer_from(arguments: argparse.Namespace) -> Printer:
 
 
 def print_records(
-    arguments: argparse.Namespace,
-    batches: Iterable[pa.RecordBatch],
-    printer: Printer,
-    typed: TypedRows | None,
+    arguments: argparse.Namespace, batches: Iterable[pa.RecordBatch], printer: Printer, typed: TypedRows | None
 ) -> Iterator[int]:
     """Print the records of the batches, at most `-c` of them. Yields how many of each batch were printed.
 

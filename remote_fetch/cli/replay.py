@@ -43,10 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="a record goes into the partition of the same number (default), or where its key belongs",
     )  # fmt: skip
     target.add_argument(
-        "--timestamps",
-        choices=("kept", "now"),
-        default="kept",
-        help="the records' own (default), or new ones",
+        "--timestamps", choices=("kept", "now"), default="kept", help="the records' own (default), or new ones"
     )
     target.add_argument("--max-records-per-second", type=float, metavar="N", help="send no more than this")
     target.add_argument("--max-bytes-per-second", type=float, metavar="N", help="of keys and values")

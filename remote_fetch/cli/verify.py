@@ -25,13 +25,7 @@ from remote_fetch.checks.verify import Choice, Finding, PartitionVerdict, broker
 from remote_fetch.cli import NEGATIVE
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.color import Color, Paint, add_color_option, paint_from
-from remote_fetch.cli.options import (
-    CHECK_THE_URL,
-    add_common_options,
-    add_json_option,
-    add_range_options,
-    config_from,
-)
+from remote_fetch.cli.options import CHECK_THE_URL, add_common_options, add_json_option, add_range_options, config_from
 from remote_fetch.cli.output import has_report, print_report
 from remote_fetch.cli.progress import Progress
 from remote_fetch.errors import ConfigError, RemoteFetchError, SegmentNotFound

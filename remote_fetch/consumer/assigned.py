@@ -48,12 +48,7 @@ class AssignedPartition:
     """
 
     def __init__(
-        self,
-        given: TopicPartition,
-        state: PartitionState,
-        circuit: Circuit,
-        *,
-        stores_offsets: bool = True,
+        self, given: TopicPartition, state: PartitionState, circuit: Circuit, *, stores_offsets: bool = True
     ) -> None:
         self.topic, self.number = given.topic, given.partition
         start = STORED if given.offset == INVALID else given.offset

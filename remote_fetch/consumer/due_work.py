@@ -32,12 +32,7 @@ class DueWork:
     """
 
     def __init__(
-        self,
-        handover: Handover,
-        transitions: Transitions,
-        context: FeedContext,
-        workers: Workers,
-        patience_s: float,
+        self, handover: Handover, transitions: Transitions, context: FeedContext, workers: Workers, patience_s: float
     ) -> None:
         self._handover = handover
         self._transitions = transitions

@@ -124,11 +124,7 @@ class PrometheusCollector:
             yield family
 
     def _counters(
-        self,
-        prefix: str,
-        names: tuple[str, ...],
-        scopes: list[_Scope],
-        reasons: tuple[str, ...],
+        self, prefix: str, names: tuple[str, ...], scopes: list[_Scope], reasons: tuple[str, ...]
     ) -> Iterator[Any]:
         """The four counters of KIP-1254 for some scopes. Each of `reasons` is served even if it is 0."""
         for count in ("requests", "bytes", "errors", "fallbacks"):

@@ -15,17 +15,7 @@ from typing import TypeAlias
 
 from remote_fetch.consumer.offsets import END, STORED, is_looked_up
 
-__all__ = [
-    "Action",
-    "HandOver",
-    "Mode",
-    "PartitionState",
-    "Pause",
-    "Resume",
-    "StartFeed",
-    "Step",
-    "StopFeed",
-]
+__all__ = ["Action", "HandOver", "Mode", "PartitionState", "Pause", "Resume", "StartFeed", "Step", "StopFeed"]
 
 _QUICK_REPETITIONS = 2
 """A hand-over that librdkafka has missed is made good by the first repetition."""

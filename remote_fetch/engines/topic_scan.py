@@ -216,12 +216,7 @@ class _Plans:
         """The plan of each partition in which a row may match."""
         scan, session = self._scan, self._session
         wanted = find_wanted(
-            session,
-            scan.topic,
-            start=scan.start,
-            end=scan.end,
-            partitions=scan.partitions,
-            log_start=scan.log_start,
+            session, scan.topic, start=scan.start, end=scan.end, partitions=scan.partitions, log_start=scan.log_start
         )
         may = self._filter.may_match([Box(one.partition) for one in wanted.partitions])
         chosen = [one for one, is_kept in zip(wanted.partitions, may, strict=True) if is_kept]

@@ -66,13 +66,7 @@ _PASSING = NO_ANSWER | frozenset(
         KafkaError.UNKNOWN_LEADER_EPOCH,  # the broker does not know the new leader yet
     }
 )
-_NO_TOPIC = frozenset(
-    {
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-    }
-)
+_NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 _OTHER_LEADER = frozenset(
     {
         KafkaError.FENCED_LEADER_EPOCH,

@@ -27,10 +27,7 @@ class Budget:
     """At most so many bytes and so many GETs a second. None: no limit. Thread-safe. `clock` counts seconds."""
 
     def __init__(
-        self,
-        bytes_per_second: float | None,
-        gets_per_second: float | None,
-        clock: Callable[[], float] = time.monotonic,
+        self, bytes_per_second: float | None, gets_per_second: float | None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._second_per_byte = 0.0 if bytes_per_second is None else 1 / bytes_per_second
         self._seconds_per_get = 0.0 if gets_per_second is None else 1 / gets_per_second

@@ -235,12 +235,7 @@ class BatchFramer:
     a border is copied into memory of its own. Nothing else is copied.
     """
 
-    def __init__(
-        self,
-        position: int,
-        *,
-        max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
-    ) -> None:
+    def __init__(self, position: int, *, max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES) -> None:
         self._position = position
         self._max_batch_bytes = max_batch_bytes
         self._data = memoryview(b"")

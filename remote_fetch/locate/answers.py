@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    ConfigResource,
-    ResourceType,
-)
+from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from remote_fetch.kafka_clients import AdminClient
 from remote_fetch.locate.uploads import NO_EPOCH

@@ -23,14 +23,7 @@ from remote_fetch.config.client import OTHER_NAMES
 from remote_fetch.errors import ConfigError
 from remote_fetch.failures.file_errors import file_fault
 
-__all__ = [
-    "PASSWORD_MECHANISMS",
-    "TOKEN_MECHANISM",
-    "TokenCache",
-    "given_settings",
-    "map_properties",
-    "tls_context",
-]
+__all__ = ["PASSWORD_MECHANISMS", "TOKEN_MECHANISM", "TokenCache", "given_settings", "map_properties", "tls_context"]
 
 PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 """SASL mechanisms that take a user name and a password."""

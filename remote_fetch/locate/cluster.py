@@ -19,10 +19,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_END, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AclOperation,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]
 
 from remote_fetch.deadline import Deadline
 from remote_fetch.errors import BrokerUnavailable, Cancelled
@@ -65,12 +62,7 @@ class Cluster:
     """
 
     def __init__(
-        self,
-        properties: Mapping[str, Any],
-        *,
-        timeout_ms: int,
-        checks: bool = False,
-        servers_key: str = SERVERS_KEY,
+        self, properties: Mapping[str, Any], *, timeout_ms: int, checks: bool = False, servers_key: str = SERVERS_KEY
     ) -> None:
         self._properties = dict(properties)
         self._servers_key = servers_key

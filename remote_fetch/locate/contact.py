@@ -109,9 +109,7 @@ def _unavailable(given: str, heard: Mapping[str, int], timeout_s: float, *, is_r
         names = ", ".join(sorted(advertised)[:_SHOWN_CAUSES])
         hint = f"A broker there has answered, and sends clients to {names} (advertised.listeners). {hint}"
     return BrokerUnavailable(
-        f"no broker answers at {given}: {_causes(heard, timeout_s)}",
-        hint=hint,
-        is_refusal=is_refusal,
+        f"no broker answers at {given}: {_causes(heard, timeout_s)}", hint=hint, is_refusal=is_refusal
     )
 
 

@@ -149,12 +149,7 @@ class ServiceClient:
             raise _error_of(answer)
 
         return retry(
-            ask,
-            RemoteFetchError,
-            until=deadline,
-            pause_s=pauses.next_s,
-            may_pass=pauses.allow,
-            sleep=self._closed.wait,
+            ask, RemoteFetchError, until=deadline, pause_s=pauses.next_s, may_pass=pauses.allow, sleep=self._closed.wait
         )
 
 

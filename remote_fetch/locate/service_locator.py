@@ -18,13 +18,7 @@ from dataclasses import replace
 
 from confluent_kafka import KafkaError, KafkaException
 
-from remote_fetch.errors import (
-    CorruptSegment,
-    FallsBackError,
-    RetriableError,
-    SegmentNotFound,
-    Unlocatable,
-)
+from remote_fetch.errors import CorruptSegment, FallsBackError, RetriableError, SegmentNotFound, Unlocatable
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.described import all_described_partitions, described_partitions
 from remote_fetch.locate.locator import ExactEnds

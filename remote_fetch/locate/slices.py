@@ -34,10 +34,7 @@ LEAST_S = 0.1
 
 
 def ask_in_slices(
-    ask: Callable[[float], T],
-    deadline: Deadline,
-    *,
-    may_pass: Callable[[KafkaException], bool] = is_unanswered,
+    ask: Callable[[float], T], deadline: Deadline, *, may_pass: Callable[[KafkaException], bool] = is_unanswered
 ) -> T:
     """The answer of `ask`, which takes the timeout of one slice in seconds.
 

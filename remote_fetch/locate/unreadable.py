@@ -21,8 +21,7 @@ class Denied(Unreadable):
 def denied(name: str) -> Denied:
     """The error of a topic that this principal may not read."""
     return Denied(
-        f"this principal may not read {name}",
-        hint=f"Grant READ on the topic {name}, or read through the broker",
+        f"this principal may not read {name}", hint=f"Grant READ on the topic {name}, or read through the broker"
     )
 
 

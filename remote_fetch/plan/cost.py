@@ -50,11 +50,7 @@ def untold(segment: RemoteLogSegmentMetadata) -> int | None:
     return None
 
 
-def estimate(
-    reads: Iterable[Iterable[PlanStep]],
-    range_bytes: int,
-    stored_size: StoredSize = untold,
-) -> PlanCost:
+def estimate(reads: Iterable[Iterable[PlanStep]], range_bytes: int, stored_size: StoredSize = untold) -> PlanCost:
     """The total cost of several reads, each given by its steps, if no GET asks for more than `range_bytes`.
 
     `stored_size` gives the bytes of a segment's objects in the store, None if its metadata does not tell.

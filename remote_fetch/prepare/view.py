@@ -12,13 +12,7 @@ from dataclasses import dataclass, replace
 
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.model import (
-    IsolationLevel,
-    LogBounds,
-    RemoteLogSegmentId,
-    RemoteLogSegmentMetadata,
-    TopicIdPartition,
-)
+from remote_fetch.model import IsolationLevel, LogBounds, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from remote_fetch.observe import ReadEnds
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice
 from remote_fetch.plan.visibility import AbortedIntervals

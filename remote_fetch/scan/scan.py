@@ -19,19 +19,13 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from remote_fetch.decode.decoded_rows import DecodedRows
-from remote_fetch.errors import (
-    RemoteFetchError,
-    SegmentNotFound,
-)
+from remote_fetch.errors import RemoteFetchError, SegmentNotFound
 from remote_fetch.fetch.deadlines import now_ms
 from remote_fetch.fetch.readahead import Awaited, RangeRequest
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.model import TopicIdPartition, Uuid
-from remote_fetch.observe import (
-    RecordsRead,
-    TimestampsSaturated,
-)
+from remote_fetch.observe import RecordsRead, TimestampsSaturated
 from remote_fetch.plan.gets import bytes_of_records
 from remote_fetch.prepare.order import MisleadingIndex
 from remote_fetch.prepare.refusals import refuse_broker_ranges

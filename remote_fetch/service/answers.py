@@ -18,15 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 from remote_fetch.model import MAX_OFFSET, AbortedTransaction, RemoteLogSegmentMetadata, TopicIdPartition
 
-__all__ = [
-    "Page",
-    "Rank",
-    "SegmentsOf",
-    "as_bytes",
-    "page_of",
-    "segment_json",
-    "segments_json",
-]
+__all__ = ["Page", "Rank", "SegmentsOf", "as_bytes", "page_of", "segment_json", "segments_json"]
 
 _MOST_TIMES = 8
 """How many times the limits of a page a crowd of segments that begin at one offset may take."""

@@ -18,13 +18,7 @@ _FIRST_PAUSE_MS = 1_000
 _LONGEST_PAUSE_MS = 60_000
 
 _STORAGE_FAILURES = frozenset(
-    {
-        ErrorKind.AUTH,
-        ErrorKind.CONNECT_TIMEOUT,
-        ErrorKind.READ_TIMEOUT,
-        ErrorKind.THROTTLED,
-        ErrorKind.UNAVAILABLE,
-    }
+    {ErrorKind.AUTH, ErrorKind.CONNECT_TIMEOUT, ErrorKind.READ_TIMEOUT, ErrorKind.THROTTLED, ErrorKind.UNAVAILABLE}
 )
 
 

@@ -32,12 +32,7 @@ class FallbackRule:
     """
 
     def __init__(
-        self,
-        observe: Observer,
-        explain: Callable[[str], None],
-        brokers: Brokers | None,
-        *,
-        hint: str | None = None,
+        self, observe: Observer, explain: Callable[[str], None], brokers: Brokers | None, *, hint: str | None = None
     ) -> None:
         self.reader = None if brokers is None else brokers.reader
         self._observe = observe

@@ -24,12 +24,7 @@ from remote_fetch.fetch.registry import load_fetcher, no_storage_error
 from remote_fetch.fetch.sizes import SegmentSizes
 from remote_fetch.fetch.spi import ChunkSizer, RemoteStorageFetcher, StoredSizer
 from remote_fetch.formats.codecs import Codecs
-from remote_fetch.locate.locator import (
-    GuessingLocator,
-    SharedLocator,
-    SharedStepwiseLocator,
-    StepwiseLocator,
-)
+from remote_fetch.locate.locator import GuessingLocator, SharedLocator, SharedStepwiseLocator, StepwiseLocator
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IsolationLevel, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from remote_fetch.observe import Counters, Event, MetadataUnusable, Notice, Observer, ignore

@@ -94,11 +94,7 @@ def _finished(target: Target, url: str) -> Committed | None:
         # Another driver may have begun its commit, or have ended it, since both were looked for.
         if target.decided() is not None or target.committed() is not None:
             return _finished(target, url)
-        raise ConfigError(
-            f"{url} is not empty, and no backfill() or export has ended in it",
-            key="to",
-            hint=_OTHER,
-        )
+        raise ConfigError(f"{url} is not empty, and no backfill() or export has ended in it", key="to", hint=_OTHER)
     if target.is_mount_point():
         raise ConfigError(
             f"{url} is a mount point: a rename cannot put the files in place there",

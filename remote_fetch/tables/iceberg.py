@@ -116,11 +116,7 @@ class IcebergTarget:
         except Exception as error:
             why = said(error, self._options)
         if why is not None:
-            raise ConfigError(
-                f"the columns do not fit the table {self.name}: {why}",
-                key="to",
-                hint=MISFIT_HINT,
-            )
+            raise ConfigError(f"the columns do not fit the table {self.name}: {why}", key="to", hint=MISFIT_HINT)
 
     def required(self) -> Sequence[str]:
         """As `Table.required`. A commit makes them optional."""

@@ -77,8 +77,7 @@ def run_table_job(table: Table, spec: JobSpec) -> TableReport:
             notices += _drop(table, staging, frozenset(record.attempt for record in records))
         return _report(table, staging.job_id, records, run, began_s, job, upon, notices)
     raise TableRefused(
-        f"{table.name}: other jobs were first {_ROUNDS} times",
-        hint="Let one job at a time write a topic into a table",
+        f"{table.name}: other jobs were first {_ROUNDS} times", hint="Let one job at a time write a topic into a table"
     ) from trouble
 
 

@@ -199,13 +199,7 @@ class Registry:
         from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError  # noqa: PLC0415 - an extra
 
         try:
-            return retry(
-                lambda: ask(client),
-                Exception,
-                until=self._until,
-                pause_s=_PAUSE_S,
-                may_pass=self._teller(),
-            )
+            return retry(lambda: ask(client), Exception, until=self._until, pause_s=_PAUSE_S, may_pass=self._teller())
         except SchemaRegistryError as error:
             status = error.http_status_code
             if status in (401, 403):
