@@ -149,10 +149,9 @@ class Recovery:
 
     def _scan_instead(self, work: Work) -> None:
         """Read the segment from its first byte, without its offset index."""
-        piece, rows = work.piece, work.partition.rows
         partition = work.partition.opened.partition
         self._storage.observe(SegmentScanned(partition, IndexType.OFFSET, "misleading"))
-        whole = SegmentSlice(piece.segment, max(piece.first_offset, rows.next_offset), piece.last_offset)
+        whole = SegmentSlice(work.piece.segment, work.first_offset, work.piece.last_offset)
         self._todo[0] = Work(whole, work.partition, 0, work.rereads, aborts=work.aborts)
 
     def _read_elsewhere(self, work: Work, error: RemoteFetchError) -> None:

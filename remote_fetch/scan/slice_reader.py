@@ -127,13 +127,13 @@ class SliceReader:
                 return
             if isinstance(found, FramedBatch):
                 try:
-                    self._check_place(found, self._last_offset)
+                    self._check_place(found)
                 except RemoteFetchError:
                     self._check_held()
                     raise
             yield from self._deliver_held()
             if isinstance(found, FramedBatch) and self._is_past_the_end(found):
-                self.done = self._past_the_end or not self._lacks_wanted()
+                self.done = self._past_the_end or not self.lacks_wanted
                 self._ends_in_gap |= found.header.last_offset <= self.piece.segment.end_offset
                 self._past_the_end = True
             elif isinstance(found, Unit) and found.is_confirmed:
@@ -224,8 +224,12 @@ class SliceReader:
 
     @property
     def lacks_wanted(self) -> bool:
-        """Whether the batches so far end before the last offset of the slice."""
-        return not self.done and self._lacks_wanted()
+        """Whether the slice is not done, and the batches so far end before its last offset.
+
+        If the next batch begins after that offset, the log has a gap, or the base offset of that batch is damaged. The
+        header after it shows which.
+        """
+        return not self.done and max(self._last_offset + 1, self._start_offset) <= self.piece.last_offset
 
     @property
     def end_position(self) -> int:
@@ -238,7 +242,7 @@ class SliceReader:
         if not self.done:
             if self._last_offset < max(self._entry_offsets):
                 raise MisleadingIndex
-            if self.piece.end_position >= 0 and (self._framer.pending_bytes or self._lacks_wanted()):
+            if self.piece.end_position >= 0 and (self._framer.pending_bytes or self.lacks_wanted):
                 raise MisleadingIndex
             yield from self._deliver_held()
             self._framer.finish()
@@ -252,17 +256,9 @@ class SliceReader:
         first_possible = batch.header.base_offset if has_first_offset else self._last_offset + 1
         return first_possible > self.piece.last_offset
 
-    def _lacks_wanted(self) -> bool:
-        """Whether the batches so far end before the last wanted offset.
-
-        If the next batch begins after that offset, the log has a gap, or the base offset of that batch is damaged. The
-        header after it shows which.
-        """
-        return max(self._last_offset + 1, self._rows.next_offset, self.piece.first_offset) <= self.piece.last_offset
-
-    def _check_place(self, batch: FramedBatch, previous: int) -> None:
-        """Raise if the batch cannot follow a batch that ends with offset `previous`."""
-        check_order(batch, previous, self._entry_offsets)
+    def _check_place(self, batch: FramedBatch) -> None:
+        """Raise if the batch cannot follow the batches so far."""
+        check_order(batch, self._last_offset, self._entry_offsets)
         check_inside(batch, self.piece.segment, end_is_inferred=self._end_is_inferred)
 
     def _deliver_held(self) -> Iterator[DecodedRows]:
@@ -307,16 +303,8 @@ class SliceReader:
             yield from self._deliver(batch, unpacked)
         elif self._in_order and batch.header.is_control:
             self._see_marker(batch)  # its transaction may have begun before offsets that were passed over
-        self._went_past(batch)
-
-    def _went_past(self, batch: FramedBatch) -> None:
         self._rows.next_offset = max(self._rows.next_offset, min(batch.header.last_offset, self.piece.last_offset) + 1)
         self.resume_position = batch.position + batch.header.size_bytes
-
-    def _remember(self, header: BatchHeader) -> None:
-        """Remember the producer if its transactional records were delivered."""
-        if header.is_transactional and self._shows(header):
-            self._rows.shown.setdefault(header.producer_id, header.base_offset)
 
     def _deliver(self, batch: FramedBatch, records: memoryview | None) -> Iterator[DecodedRows]:
         header = batch.header
@@ -326,7 +314,8 @@ class SliceReader:
             return
         if not self._shows(header):
             return  # hidden, or empty: the log cleaner keeps only the header of a batch without records
-        self._remember(header)
+        if header.is_transactional:
+            self._rows.shown.setdefault(header.producer_id, header.base_offset)
         try:
             if records is None:
                 _, records = as_v2(batch, self._codecs)
