@@ -97,20 +97,17 @@ class LocationChannel:
         return int(found[0].offset)
 
     def reconnect(self) -> None:
-        """As `Locations.reconnect`. Any thread may call it."""
-        self._disconnect()
-
-    def close(self) -> None:
-        """As `Locations.close`. Waits at most `timeout_ms`. Any thread may call it, and later questions are refused."""
-        self._is_closed = True
-        self._disconnect()
-
-    def _disconnect(self) -> None:
+        """As `Locations.reconnect`. Waits at most `timeout_ms`. Any thread may call it."""
         with self._changing:
             connection, self._connection = self._connection, None
             self._rest_until_s = float("-inf")
         if connection is not None:
             wait([connection.close()], self._timeout_ms / 1000)
+
+    def close(self) -> None:
+        """As `Locations.close`, with the waits of `reconnect`. Later questions are refused."""
+        self._is_closed = True
+        self.reconnect()
 
     def _connected(self) -> _NetConnection:
         with self._changing:

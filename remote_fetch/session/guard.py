@@ -97,16 +97,13 @@ class LogGuard:
         self._heard: dict[TopicIdPartition, _Heard] = {}
         self._told_gone: dict[TopicIdPartition, int] = {}
 
-    def authorise(self, partition: TopicIdPartition) -> None:
+    def authorise(self, partition: TopicIdPartition, timeout_s: float | None = None) -> None:
         """Check that this principal may READ the topic, and that the name still belongs to the same topic.
 
         An answer of the last few seconds counts.
 
         Raises KafkaException (TOPIC_AUTHORIZATION_FAILED) as the broker would, TopicRecreated for another topic id.
         """
-        self._authorise(partition, None)
-
-    def _authorise(self, partition: TopicIdPartition, timeout_s: float | None) -> None:
         asked_at = self._asked_at.get((partition.topic, partition.topic_id))
         if asked_at is None or self._clock() - asked_at >= _TOPIC_S:
             self._describe(partition, timeout_s)
@@ -211,7 +208,7 @@ class LogGuard:
 
         def ask(timeout_s: float | None) -> _Heard:
             deadline = None if timeout_s is None else Deadline.after(timeout_s, self._clock)
-            self._authorise(partition, timeout_s)
+            self.authorise(partition, timeout_s)
             left_s = None if deadline is None else max(deadline.left_s, _LEAST_S)
             self.ask(partition, isolation, timeout_s=left_s)
             return self._heard[partition]

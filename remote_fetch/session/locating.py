@@ -102,17 +102,17 @@ class Locating:
                 self.brokers.cluster, self._service, say=self.cannot_locate, recovered=self._can_locate
             )
         if kind == "metadata-topic":
-            return self._open_metadata_topic(readable=not isinstance(self._fetcher, NoStorage))
+            return self._open_metadata_topic()
         if kind == "broker":
             self._broker_locator = open_broker_locator(settings, self._cluster_for(kind), self.turn_off)
             return self._broker_locator
         return open_listing(self._fetcher, self._storage)
 
-    def _open_metadata_topic(self, *, readable: bool) -> GuessingLocator:
+    def _open_metadata_topic(self) -> GuessingLocator:
         cluster = self._cluster_for("metadata-topic")
         from remote_fetch.locate.metadata_topic import MetadataTopicLocator  # noqa: PLC0415 - it loads librdkafka
 
-        if readable:
+        if not isinstance(self._fetcher, NoStorage):
             self._metadata = MetadataSource(self._config, cluster, shared=self._is_shared)
         self._metadata_locator = MetadataTopicLocator(
             cluster,
