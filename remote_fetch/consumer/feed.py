@@ -87,7 +87,9 @@ class Feed:
     - `chunks`: a worker appends, and the application takes.
     - `ending`: the worker sets it last. `look_again` takes it away.
     - `is_cancelled`: the application sets it.
-    - `log`, `topic_id`, `first_offset` and `_asks_brokers`: the worker sets them, and the application only reads them.
+    - `log`, `topic_id`, `first_offset`, `offset` and `asks_brokers`: the worker sets them, and the application only
+      reads them. `offset` is that of the next record, logical until the brokers have resolved it. `asks_brokers`: the
+      worker waits for an answer of the brokers.
 
     `expected_id`: `offset` is of the log of the topic with this id. If the name belongs to another topic now, `offset`
     is out of range. None: nothing is compared.
@@ -113,18 +115,13 @@ class Feed:
         self._source = source
         self._since_s = source.clock()
         self._looks_again = False
-        self._asks_brokers = False
-        self.first_offset = self._offset = offset
+        self.asks_brokers = False
+        self.first_offset = self.offset = offset
         self._leader_epoch = leader_epoch
         self._rows: ReadRows | None = None
         self._opened: OpenPartition | None = None
         self._stop, self._share_bytes = -1, 0
         self._codecs: Codecs | None = None
-
-    @property
-    def offset(self) -> int:
-        """The offset of the next record. It is logical until the brokers have resolved it."""
-        return self._offset
 
     @property
     def wants_work(self) -> bool:
@@ -142,31 +139,31 @@ class Feed:
         try:
             return self._go_on()
         except Cancelled:
-            return self._end(Ending(self._offset, ErrorKind.CANCELLED))
+            return self._end(Ending(self.offset, ErrorKind.CANCELLED))
         except OffsetOutOfRange:
             if self._rows is not None:  # records were deleted under the scan, and the log may have grown since its plan
                 with contextlib.suppress(Exception):
                     self._hear_of(self._source.partition(self.topic, self.number))
-            return self._end(Ending(self._offset, Ending.OUT_OF_RANGE, log=self.log))
+            return self._end(Ending(self.offset, Ending.OUT_OF_RANGE, log=self.log))
         except UnknownTopic as error:
             self._source.forget(self.topic)
             self._say(error)
             if self._expected_id is not None:
-                return self._end(Ending(self._offset, Ending.OUT_OF_RANGE))
-            return self._end(Ending(self._offset, error.kind, is_failure=True, log=self.log))
+                return self._end(Ending(self.offset, Ending.OUT_OF_RANGE))
+            return self._end(Ending(self.offset, error.kind, is_failure=True, log=self.log))
         except KafkaException as error:
             refused = error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
             self._say(error.args[0].str())
             reason = Ending.UNAUTHORIZED if refused else ErrorKind.UNLOCATABLE.value
-            return self._end(Ending(self._offset, reason, is_failure=True, log=self.log))
+            return self._end(Ending(self.offset, reason, is_failure=True, log=self.log))
         except RemoteFetchError as error:
             self._say(error)
             # The first error says more than "no other object has it".
             kind = ErrorKind.NOT_FOUND if isinstance(error.__cause__, SegmentNotFound) else error.kind
-            return self._end(Ending(self._offset, kind, True, is_storage_failure(kind), self.log))
+            return self._end(Ending(self.offset, kind, True, is_storage_failure(kind), self.log))
         except BaseException as error:  # a fetcher may have a bug, and a library in Rust raises no Exception in a panic
             self._say(unexpected(error))
-            return self._end(Ending(self._offset, Ending.UNEXPECTED, is_failure=True, log=self.log))
+            return self._end(Ending(self.offset, Ending.UNEXPECTED, is_failure=True, log=self.log))
 
     @property
     def is_outdated(self) -> bool:
@@ -195,7 +192,7 @@ class Feed:
     def _go_on(self) -> bool:
         circuit = self._source.open_circuit()
         if circuit is not None:
-            return self._end(Ending(self._offset, circuit.reason, True, True, self.log))
+            return self._end(Ending(self.offset, circuit.reason, True, True, self.log))
         if self._rows is not None and self._share_bytes > 2 * self._source.share_bytes:
             self._drop_scan()  # more partitions were assigned, so the share of this one is smaller
         if self._rows is None:
@@ -217,7 +214,7 @@ class Feed:
 
     def _move_to(self, offset: int) -> None:
         assert self._opened is not None
-        self._offset, self._leader_epoch = offset, self._opened.leader_epoch_before(offset)
+        self.offset, self._leader_epoch = offset, self._opened.leader_epoch_before(offset)
 
     def _plan(self) -> Ending | None:
         """Plan from the current offset on. Returns the ending if the tier has nothing to read there."""
@@ -225,7 +222,7 @@ class Feed:
         with self._asking_brokers():
             partition = self._partition()
             self._hear_of(partition)
-            first, stop = self._offset, self.log.end_offset or 0
+            first, stop = self.offset, self.log.end_offset or 0
             timeline = session.newest_timeline(partition, first, stop, isolation=source.isolation, most=_SLICES_AHEAD)
         self.first_offset = first if self.first_offset < 0 else self.first_offset
         session.note_unusable(timeline)
@@ -273,11 +270,11 @@ class Feed:
         brokers.guard.authorise(partition)
         self.log = brokers.guard.ask(partition, self._source.isolation)
         low, high = self.log.log_start_offset or 0, self.log.end_offset or 0
-        if self._offset == BEGINNING:
-            self._offset = low
-        elif self._offset <= TAIL:
-            self._offset = max(high + self._offset - TAIL, 0)
-        if not low <= self._offset:
+        if self.offset == BEGINNING:
+            self.offset = low
+        elif self.offset <= TAIL:
+            self.offset = max(high + self.offset - TAIL, 0)
+        if not low <= self.offset:
             raise OffsetOutOfRange(f"the log starts at {low}", topic=self.topic, partition=self.number)
 
     def _nothing_tiered(self, first: int) -> Ending:
@@ -295,7 +292,7 @@ class Feed:
         if known is not None and not opened.is_known_to(known, offset):
             now = opened.leader_epoch_before(offset)
             text = f"the record before was of leader epoch {known}, and that of the log is of {now} now"
-            raise EpochMismatch(text, topic=self.topic, partition=self.number, offset=self._offset)
+            raise EpochMismatch(text, topic=self.topic, partition=self.number, offset=self.offset)
 
     def _end(self, ending: Ending) -> bool:
         self._drop_scan()
@@ -309,11 +306,11 @@ class Feed:
 
     @contextlib.contextmanager
     def _asking_brokers(self) -> Iterator[None]:
-        self._asks_brokers = True
+        self.asks_brokers = True
         try:
             yield
         finally:
-            self._asks_brokers = False
+            self.asks_brokers = False
 
     def is_late(self, now_s: float, patience_s: float) -> bool:
         """Whether, for `patience_s`, this feed has brought nothing, and neither store nor broker has answered any feed.
@@ -323,18 +320,13 @@ class Feed:
         since_s = now_s - patience_s
         return self._since_s < since_s and self._source.answered_s < since_s
 
-    @property
-    def asks_brokers(self) -> bool:
-        """Whether the worker waits for an answer of the brokers."""
-        return self._asks_brokers
-
     def late(self, offset: int, leader_epoch: int | None = None) -> Ending:
         """Report that the application waits no longer for this feed's next record. Returns the ending to go on with.
 
         `offset` is where the feed began, or the application's position after its records, with the leader epoch of the
         last one. Only the worker knows how far the feed has come.
         """
-        is_store = self._source.asks_store and not self._asks_brokers
+        is_store = self._source.asks_store and not self.asks_brokers
         reason = ErrorKind.READ_TIMEOUT if is_store else Ending.UNANSWERED
         ending = Ending(offset, reason, is_failure=True, log=self.log, leader_epoch=leader_epoch)
         self._count(ending)

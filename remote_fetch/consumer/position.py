@@ -32,7 +32,8 @@ def storable(
 
 
 class Position:
-    """The position of one partition. `next_offset` is INVALID before the first record.
+    """The position of one partition. `next_offset` is INVALID before the first record. `leader_epoch` is that of the
+    record or marker before it, None if it is not known.
 
     A running `consume` may hold messages that the application does not have yet. `next_offset` is already after them.
     `delivered` and the stored position are before the first of them.
@@ -44,7 +45,7 @@ class Position:
         self._topic, self._number = topic, number
         self._stores_offsets = stores_offsets
         self.next_offset = INVALID
-        self._leader_epoch: int | None = None
+        self.leader_epoch: int | None = None
         self._next_offset_before = INVALID
         self._consume_start: int | None = None
         self._holds_over_reset = False
@@ -81,11 +82,6 @@ class Position:
         return known if offset == known.offset else storable(self._topic, self._number, offset, None)
 
     @property
-    def leader_epoch(self) -> int | None:
-        """The leader epoch of the record or marker before `next_offset`, None if it is not known."""
-        return self._leader_epoch
-
-    @property
     def is_held(self) -> bool:
         """Whether a running `consume` holds messages of the partition."""
         return self._consume_start is not None
@@ -102,11 +98,11 @@ class Position:
         offset = last.offset()
         assert offset is not None
         self._next_offset_before = self.next_offset
-        self.next_offset, self._leader_epoch = offset + 1, last.leader_epoch()
+        self.next_offset, self.leader_epoch = offset + 1, last.leader_epoch()
 
     def follow(self, offset: int, leader_epoch: int | None) -> None:
         """Take librdkafka's position, which also passes transaction markers."""
-        self.next_offset, self._leader_epoch = offset, leader_epoch
+        self.next_offset, self.leader_epoch = offset, leader_epoch
 
     def skip_to(self, offset: int, leader_epoch: int | None) -> None:
         """Go forward to `offset`, past markers and aborted records. An unknown position stays unknown.
@@ -114,7 +110,7 @@ class Position:
         `leader_epoch` is that of the last one that is passed.
         """
         if offset > self.next_offset >= 0:
-            self.next_offset, self._leader_epoch = offset, leader_epoch
+            self.next_offset, self.leader_epoch = offset, leader_epoch
 
     def forget(self) -> None:
         """Forget the position, because the application goes on elsewhere. librdkafka keeps what is stored."""
@@ -179,7 +175,7 @@ class Position:
     def _storable(self, offset: int) -> TopicPartition:
         # The epoch of the last record may be newer than that of the one before those that a running `consume` holds.
         is_last = offset >= max(self.next_offset, 0)
-        return storable(self._topic, self._number, offset, self._leader_epoch if is_last else None)
+        return storable(self._topic, self._number, offset, self.leader_epoch if is_last else None)
 
     @property
     def last_stored(self) -> int:

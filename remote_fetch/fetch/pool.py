@@ -139,8 +139,8 @@ class Call(Generic[T]):
 class DaemonPool:
     """Runs at most `threads` calls at the same time, in the order of `submit`. A thread starts when it is needed.
 
-    `window` may lower that number for a while. `resumed_s` is when a caller last noticed that the process had stood
-    still (`time.monotonic`).
+    `window` may lower that number for a while. Times are of `time.monotonic`, 0 before the first: `progressed_s` is
+    that of the last success of a call, `resumed_s` when a caller last noticed that the process had stood still.
     """
 
     def __init__(self, threads: int, name: str = "remote-fetch", window: Window | None = None) -> None:
@@ -153,7 +153,7 @@ class DaemonPool:
         self._open: set[Call[Any]] = set()  # submitted, and not finished
         self._closed = False
         self._closing = threading.Event()
-        self._progressed_s = self._turn_s = self.resumed_s = 0.0
+        self.progressed_s = self._turn_s = self.resumed_s = 0.0
 
     def submit(
         self,
@@ -166,7 +166,7 @@ class DaemonPool:
 
         def counted() -> T:
             result = function()
-            self._progressed_s = time.monotonic()
+            self.progressed_s = time.monotonic()
             return result
 
         call = Call(counted, self, turn, failures, given_up)
@@ -183,14 +183,9 @@ class DaemonPool:
         return call
 
     @property
-    def progressed_s(self) -> float:
-        """The time of the last success of a call (`time.monotonic`), 0 if there was none."""
-        return self._progressed_s
-
-    @property
     def moved_s(self) -> float:
         """The time of the last success, or of the turn of a call that waits for it, whichever is last."""
-        return max(self._progressed_s, self._turn_s)
+        return max(self.progressed_s, self._turn_s)
 
     @property
     def is_busy(self) -> bool:

@@ -20,21 +20,16 @@ class Window:
     def __init__(self, most: int) -> None:
         self._changed = threading.Condition()
         self._most = most
-        self._size = most
+        self.size = most
         self._inside = 0
         self._answers = 0
         self._narrowed_at = 0.0
         self._closed = False
 
-    @property
-    def size(self) -> int:
-        """The limit now."""
-        return self._size
-
     def enter(self) -> None:
         """Wait until fewer than `size` calls are under way, and count one more."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._inside < self._size)
+            self._changed.wait_for(lambda: self._closed or self._inside < self.size)
             self._inside += 1
 
     def leave(self) -> None:
@@ -45,12 +40,12 @@ class Window:
 
     def answered(self) -> None:
         """Count a successful GET. After `size` successful GETs the limit rises by one."""
-        if self._size == self._most:
+        if self.size == self._most:
             return
         with self._changed:
             self._answers += 1
-            if self._answers >= self._size < self._most:
-                self._size, self._answers = self._size + 1, 0
+            if self._answers >= self.size < self._most:
+                self.size, self._answers = self.size + 1, 0
                 self._changed.notify()
 
     def throttled(self, began_at: float) -> None:
@@ -58,7 +53,7 @@ class Window:
         with self._changed:
             self._answers = 0
             if began_at >= self._narrowed_at:  # a GET that began earlier belongs to the same burst
-                self._size = max(1, self._size // 2)
+                self.size = max(1, self.size // 2)
                 self._narrowed_at = time.monotonic()
 
     def close(self) -> None:

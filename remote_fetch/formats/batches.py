@@ -232,22 +232,18 @@ class BatchFramer:
 
     `feed` takes the next range. `next_batch` returns the next whole batch, or None if it needs more bytes. `finish`
     ends the input and raises if a batch is cut. A batch inside one range is a view of the range. A batch that crosses
-    a border is copied into memory of its own. Nothing else is copied.
+    a border is copied into memory of its own. Nothing else is copied. `position` is the byte position in the segment of
+    the next batch.
     """
 
     def __init__(self, position: int, *, max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES) -> None:
-        self._position = position
+        self.position = position
         self._max_batch_bytes = max_batch_bytes
         self._data = memoryview(b"")
         self._at = 0
         # A batch that began in an earlier range: room for the bytes that are known to be needed, and how many are here.
         self._joined = _NOTHING
         self._joined_bytes = 0
-
-    @property
-    def position(self) -> int:
-        """Byte position in the segment of the next batch."""
-        return self._position
 
     @property
     def pending_bytes(self) -> int:
@@ -262,7 +258,7 @@ class BatchFramer:
     def skip(self, size_bytes: int) -> None:
         """Skip that many bytes of `unread`, whole batches that the caller has read."""
         self._at += size_bytes
-        self._position += size_bytes
+        self.position += size_bytes
 
     def feed(self, data: memoryview) -> None:
         """Take the bytes that follow the last range. Call it only after `next_batch` has returned None."""
@@ -300,7 +296,7 @@ class BatchFramer:
             self._make_room(found)
 
     def _header(self, data: memoryview, at: int) -> BatchHeader | int:
-        return read_header(data, at, position=self._position, max_batch_bytes=self._max_batch_bytes)
+        return read_header(data, at, position=self.position, max_batch_bytes=self._max_batch_bytes)
 
     def _make_room(self, needed: BatchHeader | int) -> None:
         """Make room for `needed` bytes of a batch, and keep the bytes that are already here."""
@@ -313,13 +309,13 @@ class BatchFramer:
         self._joined_bytes += len(data)
 
     def _framed(self, header: BatchHeader, data: memoryview) -> FramedBatch:
-        batch = FramedBatch(header, self._position, data)
-        self._position += header.size_bytes
+        batch = FramedBatch(header, self.position, data)
+        self.position += header.size_bytes
         return batch
 
     def finish(self) -> None:
         """End the input. Raises CorruptSegment if it ends inside a batch."""
         if self.pending_bytes:
             raise CorruptSegment(
-                f"the bytes end inside a batch: {self.pending_bytes} bytes are left over", position=self._position
+                f"the bytes end inside a batch: {self.pending_bytes} bytes are left over", position=self.position
             )

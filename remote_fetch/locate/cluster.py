@@ -58,7 +58,8 @@ class Cluster:
 
     Thread-safe. A caller of `consumer` or `catcher` makes sure that one thread at a time uses the returned consumer.
     With `checks` the first question raises BrokerUnavailable if no broker answers. Without it, the first question waits
-    like any other. `servers_key` is the key under which the user gave the addresses.
+    like any other. `servers_key` is the key under which the user gave the addresses. `answered_s` is the time of the
+    last answer of a broker (`time.monotonic`), 0 if there was none.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Cluster:
         self._offsets = AdminOffsets(self._admin_client, timeout_s=self._timeout_s, answered=self.answered)
         self._by_consumer = ConsumerOffsets(self.consumer, replace=self.replace, answered=self.answered)
         self._is_closed = False
-        self._answered_s = 0.0
+        self.answered_s = 0.0
 
     @property
     def properties(self) -> dict[str, Any]:
@@ -99,14 +100,9 @@ class Cluster:
         """
         return self._properties | ({} if self._in_sync is None else {"bootstrap.servers": self._in_sync})
 
-    @property
-    def answered_s(self) -> float:
-        """The time of the last answer of a broker (`time.monotonic`), 0 if there was none."""
-        return self._answered_s
-
     def answered(self) -> None:
         """Note that a broker has answered a client of this cluster."""
-        self._answered_s = time.monotonic()
+        self.answered_s = time.monotonic()
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """As `confluent_kafka.Consumer.set_sasl_credentials`: for new connections."""

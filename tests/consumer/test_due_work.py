@@ -67,7 +67,7 @@ def test_other_ends_are_believed(ending: Ending, after_s: int) -> None:
 def test_a_late_feed_is_handed_over_at_its_start() -> None:
     """The worker may have moved on without giving records yet: the broker gives them."""
     bench = Bench({0: 5})
-    bench.feed(0)._offset = 15
+    bench.feed(0).offset = 15
     bench.run_due_work(after_s=61)
     assert ("seek", 0, 5) in bench.librdkafka.calls_since()
 
@@ -98,7 +98,7 @@ def test_a_feed_that_waits_for_brokers_in_the_middle_is_late_too() -> None:
     bench.give(0, range(5, 15))
     bench.run_due_work()
     assert len(bench.merge.consume(4, 0)) == 4
-    bench.feed(0)._asks_brokers = True
+    bench.feed(0).asks_brokers = True
     bench.librdkafka.calls_since()
     bench.run_due_work(after_s=61)
     assert bench.mode(0) == "remote", "records are ready"
@@ -137,7 +137,7 @@ def test_a_partition_is_not_late_while_other_partitions_get_answers() -> None:
 def test_silent_brokers_are_not_counted_as_an_error_of_the_store() -> None:
     bench = Bench({0: 5})
     bench.librdkafka.calls_since()
-    bench.feed(0)._asks_brokers = True
+    bench.feed(0).asks_brokers = True
     bench.run_due_work(after_s=61)
     assert bench.librdkafka.calls_since() == [("seek", 0, 5), ("resume", 0), ("seek", 0, 5)]
     assert bench.partition(0).state.reason == "unanswered"
