@@ -283,7 +283,7 @@ class Doctor:
 
 def _is_lost(session: Session) -> bool:
     """Whether segments cannot be located. A session that is asked for all topics raises the failure, and goes on."""
-    return session.unlocated is not None or session.locating.failure is not None
+    return session.locating.unlocated is not None or session.locating.failure is not None
 
 
 def _unanswered(error: KafkaException, topic: str | None) -> Check:

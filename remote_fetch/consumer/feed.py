@@ -279,9 +279,9 @@ class Feed:
 
     def _nothing_tiered(self, first: int) -> Ending:
         """The ending if no segment was found from `first` on: no offset is tiered, or segments cannot be located."""
-        if self._source.session.is_locator_off:
+        if self._source.session.locating.is_off:
             return Ending(first, ErrorKind.NOT_CONFIGURED, log=self.log)
-        unlocated = self._source.session.unlocated
+        unlocated = self._source.session.locating.unlocated
         if unlocated is None:
             return Ending(first, Reason.NOT_TIERED, log=self.log)
         return Ending(first, unlocated, is_failure=True, log=self.log)

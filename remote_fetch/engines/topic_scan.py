@@ -239,7 +239,7 @@ class _Plans:
             return first, first
         earliest_us, latest_us = self._times_us
         if earliest_us > 0:
-            first = min(max(first, self._planner.least_offset_at(opened, earliest_us // 1000)), stop)
+            first = min(max(first, self._planner.times.least_offset_at(opened, earliest_us // 1000)), stop)
         if self._scan.timestamps_ascend and latest_us < _MAX_INT64:
             found = self._records.first_offset_at(opened, latest_us // 1000 + 1, (first, stop))
             stop = stop if found is None else max(min(stop, found), first)

@@ -110,8 +110,9 @@ def plan_wanted(
 
     def planned(opened: OpenPartition) -> PartitionPlan:
         number = opened.partition.partition
-        first, stops[number] = resolve(opened, wanted.starts[number], wanted.ends[number], planner.first_offset_at)
-        if isinstance(wanted.starts[number], Timestamp) and first >= opened.end_offset:
+        start, end = wanted.starts[number], wanted.ends[number]
+        first, stops[number] = resolve(opened, start, end, planner.times.first_offset_at)
+        if isinstance(start, Timestamp) and first >= opened.end_offset:
             late.append(number)
         return make(opened, first, stops[number])
 

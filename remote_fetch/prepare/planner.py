@@ -38,7 +38,10 @@ T = TypeVar("T")
 
 
 class Planner:
-    """Plans the reads of one session under one isolation level. Thread-safe. `observe` takes events."""
+    """Plans the reads of one session under one isolation level. Thread-safe.
+
+    `observe` takes events. `times` looks up times.
+    """
 
     def __init__(self, session: Session, isolation: IsolationLevel) -> None:
         self._session = session
@@ -46,7 +49,7 @@ class Planner:
         self._storage, self._locator, self._brokers = session.storage, session.locator, session.brokers
         self._stepwise = session.stepwise
         self.observe = session.observe
-        self._times = TimeLookup(session)
+        self.times = TimeLookup(session)
 
     def open(
         self,
@@ -91,14 +94,6 @@ class Planner:
             return opened
         timeline = self._locator.timeline(opened.partition)
         return replace(self.open_timeline(timeline, opened.log, waits=True), local_start=opened.local_start)
-
-    def first_offset_at(self, opened: OpenPartition, timestamp_ms: int) -> int | None:
-        """The first offset whose record is not before the time; None if there is none. Raises the errors of reading."""
-        return self._times.first_offset_at(opened, timestamp_ms)
-
-    def least_offset_at(self, opened: OpenPartition, timestamp_ms: int) -> int:
-        """As `TimeLookup.least_offset_at`."""
-        return self._times.least_offset_at(opened, timestamp_ms)
 
     def say_log_start_unknown(self) -> None:
         """Report that the log start offsets are unknown, if the session has no broker."""
@@ -204,7 +199,7 @@ class Planner:
         unread = plan.opened.unread
         if unread is not None:  # `_open` has reported the fallback
             return replace(plan, steps=tuple(_unread(step, unread) for step in plan.steps))
-        reason = self._session.unlocated
+        reason = self._session.locating.unlocated
         if reason is None:
             return plan
         return replace(plan, steps=tuple(self._unlocated(plan.steps, reason)))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from remote_fetch.config import Config
 from remote_fetch.decode.run_decoder import is_native
-from remote_fetch.errors import ConfigError, ErrorKind
+from remote_fetch.errors import ConfigError
 from remote_fetch.fetch.broker_file import complete
 from remote_fetch.fetch.deadlines import RetryPolicy
 from remote_fetch.fetch.inventory import ObjectInventory
@@ -157,16 +157,6 @@ class Session:
             log_starts=None if planned is None else planned.log_starts,
             may_be_cut=planned is None or planned.may_be_cut,
         )
-
-    @property
-    def unlocated(self) -> ErrorKind | None:
-        """As `Locating.unlocated`."""
-        return self.locating.unlocated
-
-    @property
-    def is_locator_off(self) -> bool:
-        """As `Locating.is_off`."""
-        return self.locating.is_off
 
     def check_located(self) -> None:
         """As `Locating.check`."""

@@ -192,7 +192,7 @@ def _first(planner: Planner, opened: OpenPartition, limit: Bound, rules: LimitRu
         return opened.first_offset
 
     def look_up(opened: OpenPartition, timestamp_ms: int) -> int | None:
-        found = planner.first_offset_at(opened, timestamp_ms)
+        found = planner.times.first_offset_at(opened, timestamp_ms)
         if found is None and not rules.latest_if_unmatched:
             partition = opened.partition
             raise ConfigError(
@@ -211,7 +211,7 @@ def _stop(
     if isinstance(limit, int) and limit > opened.last_start:
         _lose(planner, opened.partition, f"the log ends at offset {opened.last_start}, before {limit}", limit, rules)
         return opened.last_start
-    return offset_of(opened, limit, look_up or planner.first_offset_at)
+    return offset_of(opened, limit, look_up or planner.times.first_offset_at)
 
 
 def lose(observe: Observer, topic: str, partition: int, what: str, offset: int, *, fails: bool) -> None:

@@ -173,7 +173,7 @@ def _plans(
         else:
             first, stop = offsets_from(planner, opened, at, end, rules)
         if wanted.since_ms is not None and first < stop:
-            first = min(max(first, planner.least_offset_at(opened, wanted.since_ms)), stop)
+            first = min(max(first, planner.times.least_offset_at(opened, wanted.since_ms)), stop)
         first, stop = max(first, wanted.first_offset), min(stop, wanted.stop_offset)
         say_end(planner.observe, opened, stop)
         plan = planner.outline(opened, first, stop)

@@ -136,7 +136,7 @@ class _Reads:
         start = self._starts[number]
         if self._is_tier and isinstance(start, int) and isinstance(end, int) and start > end:
             end = start  # the tier ends before the wanted offset: nothing to read yet
-        return resolve(opened, start, end, self._planner.first_offset_at)
+        return resolve(opened, start, end, self._planner.times.first_offset_at)
 
     def _next_read(self, opened: OpenPartition, at: int, end: Bound) -> tuple[int, int]:
         """The offsets behind `at`, at which the target's own ends. Raises OffsetOutOfRange if some were deleted."""
@@ -157,5 +157,5 @@ class _Reads:
         if at < opened.first_offset:
             first = opened.first_offset
             pass_over(partition.topic, partition.partition, at, first, self._session.observe, self._bounds.refusal)
-        _, stop = resolve(opened, opened.first_offset, end, self._planner.first_offset_at)
+        _, stop = resolve(opened, opened.first_offset, end, self._planner.times.first_offset_at)
         return first, max(first, stop)

@@ -238,7 +238,8 @@ def test_a_service_that_cannot_be_asked_needs_no_rights_on_the_metadata_topic() 
         raise Unlocatable("the segments cannot be located: the service cannot be reached")
 
     locator = SimpleNamespace(partitions=lambda topic: ())
-    session = SimpleNamespace(locator=locator, unlocated=ErrorKind.UNLOCATABLE, check_located=checked)
+    locating = SimpleNamespace(unlocated=ErrorKind.UNLOCATABLE)
+    session = SimpleNamespace(locator=locator, locating=locating, check_located=checked)
     check, _ = doctor._metadata(cast("Session", session))
     assert (check.state, check.hint is not None and "remote.locator.url" in check.hint) == (State.FAILED, True)
     assert "the service cannot be reached" in check.text

@@ -123,8 +123,7 @@ def ended(
         observe=events.append,
         note_unusable=lambda timeline: None,
         brokers=None,
-        unlocated=unlocated,
-        is_locator_off=False,
+        locating=SimpleNamespace(unlocated=unlocated, is_off=False),
         surveyor=SimpleNamespace(explain=lambda reason, waits: None),
     )
     context = FeedContext(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20)  # type: ignore[arg-type]

@@ -612,8 +612,8 @@ class TestTimesWithABroker:
             session.fallback.reader = cast(BrokerReader, broker)
             planner = Planner(session, UNCOMMITTED)
             opened = replace(opened, local_start=local_start)
-            assert planner.first_offset_at(opened, wanted_ms) == found
-            assert planner.least_offset_at(opened, wanted_ms) == least
+            assert planner.times.first_offset_at(opened, wanted_ms) == found
+            assert planner.times.least_offset_at(opened, wanted_ms) == least
 
     @each_of(
         ("answer", "latest_ms", "is_unread", "least"),
@@ -637,7 +637,7 @@ class TestTimesWithABroker:
             opened = untiered(partition, UNCOMMITTED, LogBounds(2, 15))
             if is_unread:
                 opened = replace(opened, unread=BrokerRange(partition, 2, 14, Reason.NOT_TIERED))
-            assert Planner(session, UNCOMMITTED).least_offset_at(opened, 100) == least
+            assert Planner(session, UNCOMMITTED).times.least_offset_at(opened, 100) == least
 
     @each_of(
         ("latest_ms", "hidden", "least"),
@@ -653,8 +653,8 @@ class TestTimesWithABroker:
             partition = TopicIdPartition(Uuid(bytes(16)), "topic", 0)
             planner = Planner(session, COMMITTED)
             opened = untiered(partition, COMMITTED, LogBounds(0, 15))
-            assert planner.least_offset_at(opened, 100) == least
-            assert planner.first_offset_at(opened, 100) is None
+            assert planner.times.least_offset_at(opened, 100) == least
+            assert planner.times.first_offset_at(opened, 100) is None
 
     @each_of(
         ("local_start", "latest_ms", "answer", "least"),
@@ -693,7 +693,7 @@ class TestTimesWithABroker:
             session.fallback.reader = cast(BrokerReader, broker)
             planner = Planner(session, UNCOMMITTED)
             opened = replace(opened, local_start=local_start)
-            assert planner.least_offset_at(opened, wanted_ms) == least
+            assert planner.times.least_offset_at(opened, wanted_ms) == least
 
     @each_of(
         ("local_start", "answer", "least"),
@@ -716,9 +716,9 @@ class TestTimesWithABroker:
             else:
                 session.locating.cannot_locate("there is no topic __remote_log_metadata")
             opened, planner = untiered(partition, UNCOMMITTED, LogBounds(log_start, 15)), Planner(session, UNCOMMITTED)
-            assert planner.least_offset_at(opened, 100) == (log_start if least is None else least)
+            assert planner.times.least_offset_at(opened, 100) == (log_start if least is None else least)
             broker.tiered = False
-            assert planner.least_offset_at(opened, 100) == (15 if answer is None else answer)
+            assert planner.times.least_offset_at(opened, 100) == (15 if answer is None else answer)
 
 
 ONCE = {"fetch.remote.read.timeout.ms": 10_000, "fetch.remote.retry.backoff.ms": 60_000}  # no second attempt
@@ -739,6 +739,6 @@ def first_with(broker: FakeCluster, log: LogBuilder, schedule: Schedule, timesta
         session.brokers = cast(Brokers, SimpleNamespace(cluster=broker, guard=broker))
         session.fallback.reader = cast(BrokerReader, broker)
         planner = Planner(session, UNCOMMITTED)
-        found = resolve(opened, Timestamp(timestamp_ms), Edge.LATEST, planner.first_offset_at)
+        found = resolve(opened, Timestamp(timestamp_ms), Edge.LATEST, planner.times.first_offset_at)
         assert sum(session.counters.report().fallbacks.values()) == len(broker.asked)
         return found

@@ -133,7 +133,8 @@ def test_a_broker_that_is_away_is_waited_for() -> None:
         planner = Planner(session, UNCOMMITTED)
         partitions = session.locator.partitions("topic")
         late_ms = FIRST_TIMESTAMP_MS + 1000 * 65
-        found = planner.open(partitions, lambda opened: (opened.stop_offset, planner.first_offset_at(opened, late_ms)))
+        times = planner.times
+        found = planner.open(partitions, lambda opened: (opened.stop_offset, times.first_offset_at(opened, late_ms)))
     assert found == ((60, 65),)
     assert [event.is_wait for event in heard if isinstance(event, Notice)] == [True, True, True]
 

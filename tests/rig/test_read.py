@@ -299,9 +299,9 @@ def test_a_filter_on_a_time_after_all_records_leaves_out_an_untiered_log(
     topics.delete_records(rig, topic, 0, 6)
     with Session.open(Config.parse(config_of(rig))) as session:
         planner = Planner(session, IsolationLevel.READ_COMMITTED)
-        times = (start_ms + 3, start_ms + 40, start_ms + 60)
+        times, least_at = (start_ms + 3, start_ms + 40, start_ms + 60), planner.times.least_offset_at
         partitions = session.locator.partitions(topic)
-        (least,) = planner.open(partitions, lambda opened: [planner.least_offset_at(opened, each) for each in times])
+        (least,) = planner.open(partitions, lambda opened: [least_at(opened, each) for each in times])
     assert least == [6, 40, 60]
 
 
