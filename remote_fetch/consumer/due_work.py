@@ -79,7 +79,7 @@ class DueWork:
             feed.look_again()
             self._workers.wake(feed)
         else:
-            self._end_feed(partition, feed.ending)
+            self._end_feed(partition, feed, feed.ending)
 
     @staticmethod
     def _has_nothing(partition: AssignedPartition) -> bool:
@@ -109,7 +109,7 @@ class DueWork:
         )
         return True
 
-    def _end_feed(self, partition: AssignedPartition, ending: Ending) -> None:
+    def _end_feed(self, partition: AssignedPartition, feed: Feed, ending: Ending) -> None:
         retry_at_s = self._retry_at_s(partition, ending)
         if partition.state.is_probing:
             self._transitions.apply(partition, partition.state.probe_failed(ending.reason, retry_at_s))
@@ -118,7 +118,7 @@ class DueWork:
         else:
             offset = max(ending.offset, partition.records.skip_before) if ending.offset >= 0 else ending.offset
             epoch = ending.leader_epoch if offset == ending.offset else None
-            partition.position.skip_to(offset, epoch)
+            partition.position.skip_to(offset, epoch, feed.first_offset)
             self._transitions.apply(partition, partition.state.at_broker(offset, ending.reason, retry_at_s, epoch))
 
     def _retry_at_s(self, partition: AssignedPartition, ending: Ending) -> float | None:

@@ -223,8 +223,8 @@ class Feed:
             partition = self._partition()
             self._hear_of(partition)
             first, stop = self.offset, self.log.end_offset or 0
+            self.first_offset = first if self.first_offset < 0 else self.first_offset
             timeline = session.newest_timeline(partition, first, stop, isolation=source.isolation, most=_SLICES_AHEAD)
-        self.first_offset = first if self.first_offset < 0 else self.first_offset
         session.note_unusable(timeline)
         if first > max((segment.end_offset for segment in timeline.segments), default=-1):
             return self._nothing_tiered(first)

@@ -104,12 +104,12 @@ class Position:
         """Take librdkafka's position, which also passes transaction markers."""
         self.next_offset, self.leader_epoch = offset, leader_epoch
 
-    def skip_to(self, offset: int, leader_epoch: int | None) -> None:
-        """Go forward to `offset`, past markers and aborted records. An unknown position stays unknown.
+    def skip_to(self, offset: int, leader_epoch: int | None, begun_at: int) -> None:
+        """Go forward to `offset`, past markers and aborted records. `leader_epoch` is that of the last one.
 
-        `leader_epoch` is that of the last one that is passed.
+        An unknown position stays unknown if there are none after `begun_at`, where reading began.
         """
-        if offset > self.next_offset >= 0:
+        if offset > max(self.next_offset, begun_at):
             self.next_offset, self.leader_epoch = offset, leader_epoch
 
     def forget(self) -> None:

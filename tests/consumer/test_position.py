@@ -90,15 +90,17 @@ def test_a_held_message_gives_its_leader_epoch_to_no_position_before_it() -> Non
     assert position.to_store().leader_epoch == 6
 
 
-def test_the_end_of_what_the_store_has_moves_a_known_position_forward() -> None:
+def test_the_end_of_what_the_store_has_moves_the_position_forward() -> None:
     position = at(5)
-    position.skip_to(9, 6)
+    position.skip_to(9, 6, 3)
     assert (position.next_offset, position.leader_epoch) == (9, 6)
-    position.skip_to(7, 5)
+    position.skip_to(7, 5, 3)
     assert (position.next_offset, position.leader_epoch) == (9, 6)
     unknown = Position("t", 0)
-    unknown.skip_to(9, 6)
+    unknown.skip_to(9, 6, 9)
     assert (unknown.next_offset, unknown.leader_epoch) == (INVALID, None)
+    unknown.skip_to(9, 6, 8)
+    assert (unknown.next_offset, unknown.leader_epoch) == (9, 6)
 
 
 def test_a_seek_forgets_the_position_and_what_was_stored() -> None:

@@ -57,6 +57,27 @@ def test_a_position_after_a_marker_of_a_newer_leader(rig_43: Rig, new_topic: Cal
             consumer.close()
 
 
+@pytest.mark.parametrize("more", _MORE.values(), ids=_MORE)
+def test_a_position_where_only_a_marker_is_left(
+    rig_43: Rig, new_topic: Callable[[str], str], more: dict[str, str]
+) -> None:
+    """The group has committed the offset after the last record. An application may read until the log ends."""
+    topic = new_topic("marker-alone")
+    topics.create_topic(rig_43, topic)
+    with open_transaction(rig_43, topic, _RECORDS) as transaction:
+        transaction.end(commit=True)
+    topics.wait_tiered(rig_43, topic)
+    config = {**config_of(rig_43), "group.id": topic, "auto.offset.reset": "error", **more}
+    consumer = RemoteConsumer(config)
+    try:
+        consumer.assign([TopicPartition(topic, 0, _RECORDS)])
+        position_at(consumer, topic, _RECORDS + 1)
+        consumer.commit(asynchronous=False)
+        assert consumer.committed([TopicPartition(topic, 0)], 10)[0].offset == _RECORDS + 1
+    finally:
+        consumer.close()
+
+
 def test_the_leader_epoch_of_the_first_record_of_a_leader(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
     """An application may name a record's own offset and epoch. To a broker the log is not truncated there."""
     topic = new_topic("own-epoch")
