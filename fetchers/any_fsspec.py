@@ -8,6 +8,8 @@ Rules of the file:
   Python's builtins (TypeError) is a mistake, and is passed on.
 - A filesystem that is not asynchronous serves one call at a time. Most have one connection: two threads would read each
   other's answers (FTP), or wait for ever (SFTP). After a failure each call opens its connection again.
+- Such a filesystem may wait for ever: requests and paramiko do if a server takes the connection and says nothing. A
+  call is made in a thread of its own, so that a listing ends too. Calls that were given up are bounded in number.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
+from threading import BoundedSemaphore
 from typing import Any, TypeVar
 
 import fsspec
@@ -23,7 +26,8 @@ from fetchers._composed import ComposedFetcher
 from fetchers._identity import Identities
 from fetchers._options import Timeouts, timeouts_of
 from fetchers._store import FsspecStore, failure_of_library
-from remote_fetch.errors import ConfigError, MissingExtra, RemoteFetchError, StorageUnavailable
+from remote_fetch.caller_thread import CallerThread
+from remote_fetch.errors import ConfigError, MissingExtra, RemoteFetchError, StorageTimeout, StorageUnavailable
 from remote_fetch.hosts import shown_url
 from remote_fetch.model import Buffer
 
@@ -34,6 +38,10 @@ T = TypeVar("T")
 _NO_LIBRARY = re.compile(r"Unable to load (lib\w+)")
 """The words of pyarrow's HDFS, which begin an OSError without a number. The rest of it are the paths of its search."""
 _URL = "remote.storage.url"
+_LONGEST_S = 60.0
+"""Longest wait for a call of a filesystem that is not asynchronous, unless the read timeout is longer."""
+_MOST_CALLS = 64
+"""Most calls at a time, those that were given up among them."""
 _ANSWERS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 """Errors by which a filesystem answers a call: its connection is good."""
 _OF_HADOOP = "Install Java and Hadoop's client, and set JAVA_HOME, HADOOP_HOME (or ARROW_LIBHDFS_DIR) and CLASSPATH"
@@ -60,15 +68,20 @@ class AnyStore(FsspecStore):
         super().__init__(filesystem, root, timeout_s, identities)
         self._open_another = open_another
         self._free = [filesystem]
+        self._calls = BoundedSemaphore(_MOST_CALLS)
 
     def _call(self, method: str, path: str, *, timeout_s: float | None, **arguments: Any) -> Any:
-        """As `FsspecStore._call`, by a filesystem that no other call uses."""
+        """As `FsspecStore._call`, by a filesystem that no other call uses. Raises TimeoutError."""
         if self._open_another is None or getattr(self._filesystem, "async_impl", False):
             return super()._call(method, path, timeout_s=timeout_s, **arguments)
+        alone = partial(self._call_alone, self._open_another, method, path, arguments)
+        return _in_time(alone, max(timeout_s or 0.0, _LONGEST_S), self._calls)
+
+    def _call_alone(self, open_another: Callable[[], Any], method: str, path: str, arguments: Mapping[str, Any]) -> Any:
         try:
             filesystem = self._free.pop()
         except IndexError:
-            filesystem = _opened_again(self._open_another)
+            filesystem = _opened_again(open_another)
         try:
             found = getattr(filesystem, method)(path, **arguments)
         except _ANSWERS:
@@ -120,7 +133,11 @@ class FsspecFetcher(ComposedFetcher):
     def open_store(self, configs: Mapping[str, str]) -> AnyStore:
         """As `ComposedFetcher.open_store`."""
         root, open_one = self.root_of(configs[_URL]), partial(self.open_filesystem, configs)
-        return AnyStore(open_one(), root, timeouts_of(configs).read_s, self._identities, open_one)
+        try:
+            first = _in_time(open_one, _LONGEST_S, BoundedSemaphore())
+        except TimeoutError:
+            raise StorageTimeout("the filesystem was not opened in time") from None
+        return AnyStore(first, root, timeouts_of(configs).read_s, self._identities, open_one)
 
     def open_filesystem(self, configs: Mapping[str, str]) -> Any:
         """As `ComposedFetcher.open_filesystem`. Raises MissingExtra also for a native library, as HDFS needs."""
@@ -133,6 +150,23 @@ class FsspecFetcher(ComposedFetcher):
                 raise
             hint = _OF_HADOOP if library[1] in ("libjvm", "libhdfs") else None
             raise MissingExtra(f"{self.protocol}:// cannot be read: {library[0]}", hint=hint) from error
+
+
+def _in_time(call: Callable[[], T], limit_s: float, calls: BoundedSemaphore) -> T:
+    """The result of a call in a thread of its own, which counts among `calls` until it ends. Raises TimeoutError."""
+    if not calls.acquire(timeout=limit_s):
+        raise TimeoutError("earlier calls have not come back")
+
+    def counted() -> T:
+        try:
+            return call()
+        finally:
+            calls.release()
+
+    thread = CallerThread("remote-fetch-fsspec")
+    result = thread.submit(counted)
+    thread.end()
+    return result.result(limit_s)
 
 
 def _opened_again(open_another: Callable[[], Any]) -> Any:

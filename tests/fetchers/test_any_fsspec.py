@@ -18,7 +18,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.registry import _registry
 from fsspec.spec import AbstractFileSystem
 
-from fetchers import _store
+from fetchers import _store, any_fsspec
 from fetchers._store import FsspecStore
 from fetchers.any_fsspec import AnyStore, FsspecFetcher
 from remote_fetch.config import Config
@@ -400,6 +400,31 @@ def test_a_connection_that_failed_is_not_used_again(connected: FsspecStore, monk
             connected.get(name, 2, 5)
     assert connected.get("a", 2, 5) == b"234"
     assert [one.used for one in Connected.opened] == [2, 2]
+
+
+def test_a_filesystem_that_waits_for_ever_holds_up_no_listing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """requests and paramiko wait without a limit. Calls that do not come back are bounded in number."""
+    monkeypatch.setitem(_registry, "sftp", Connected)
+    monkeypatch.setattr(any_fsspec, "_MOST_CALLS", 2)
+    store = opened("sftp://host/x").opened_store()
+    monkeypatch.setattr(any_fsspec, "_LONGEST_S", 0.05)
+    monkeypatch.setattr(_store, "_LISTING_TIMEOUT_S", 0.05)
+    goes_on, calls = threading.Event(), []
+
+    def waits(*arguments: Any, **options: Any) -> list[Any]:
+        calls.append(arguments)
+        goes_on.wait(600)
+        return []
+
+    monkeypatch.setattr(Connected, "ls", waits)
+    for _ in range(4):
+        with pytest.raises(StorageTimeout):
+            list(store.list())
+    assert len(calls) <= 2
+    monkeypatch.setattr(Connected, "__init__", waits)
+    with pytest.raises(StorageTimeout, match="not opened in time"):
+        opened("sftp://host/x")
+    goes_on.set()
 
 
 def test_options_that_were_taken_once_are_not_to_blame(connected: FsspecStore, monkeypatch: pytest.MonkeyPatch) -> None:
