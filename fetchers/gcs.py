@@ -284,6 +284,8 @@ class GcsFetcher(CloudFetcher):
         given = {**given, "token": _with_access_token(token)} if token is not None else given
         check_objects(given, ("session_kwargs",))
         check_endpoint(given)
+        if given.get("endpoint_url"):  # gcsfs puts a slash behind it, and no server knows the path `//storage`
+            given = {**given, "endpoint_url": str(given["endpoint_url"]).rstrip("/")}
         limits = aiohttp.ClientTimeout(total=timeouts.read_s, sock_connect=timeouts.connect_s)
         return with_defaults(given, {"access": "read_only", "requests_timeout": limits, "session_kwargs": {}})
 

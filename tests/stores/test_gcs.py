@@ -183,6 +183,14 @@ def test_the_requester_pays() -> None:
     assert "alt=media" in path
 
 
+@pytest.mark.parametrize("end", ["/", "//"])
+def test_an_endpoint_that_ends_with_a_slash(end: str) -> None:
+    """gcsfs asks for `//download/storage/v1/`, where no server has anything."""
+    with RangeServer(FILES) as server, reading(server, endpoint_url=server.url + end) as fetcher:
+        assert bytes(fetcher.fetch_log_segment(SEGMENT.metadata, 5, 61)) == SEGMENT.log[5:61]
+    assert server.paths[0].startswith("/download/storage/v1/")
+
+
 def test_only_reading_is_asked_for() -> None:
     with RangeServer(FILES) as server, reading(server) as fetcher:
         assert filesystem_of(fetcher).credentials.scope.endswith("devstorage.read_only")
