@@ -199,11 +199,20 @@ class Target:
 
     @contextmanager
     def _own_errors(self) -> Iterator[None]:
-        """After a fatal error confluent_kafka calls `_delivered` with an exception under way: that is a SystemError."""
+        """After a fatal error confluent_kafka calls `_delivered` with an exception under way: that is a SystemError.
+
+        `produce` may raise the fatal error before the reports come that tell its cause.
+        """
+        fatal = KafkaError._FATAL
         try:
             yield
-        except SystemError as error:
-            raise KafkaException(self._failure or KafkaError(KafkaError._FATAL)) from error
+        except (SystemError, KafkaException) as error:
+            if isinstance(error, KafkaException) and error.args[0].code() != fatal:
+                raise
+            if self._failure is None and self._producer is not None:
+                with suppress(SystemError, KafkaException):
+                    self._producer.flush(_FLUSH_S)
+            raise KafkaException(self._failure or KafkaError(fatal)) from error
 
     def _opened(self) -> Producer:
         if self._producer is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from contextlib import closing
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -83,6 +84,32 @@ def test_the_error_is_that_of_the_wrong_record() -> None:
         with pytest.raises(KafkaException) as caught:
             new._check()
     assert caught.value.args[0].code() == KafkaError.INVALID_TIMESTAMP
+
+
+def test_a_producer_that_has_ended_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While many records are sent, `produce` fails before the reports of the refused batch were taken."""
+    fatal, refused = KafkaException(KafkaError(KafkaError._FATAL)), KafkaError(KafkaError.INVALID_RECORD)
+
+    class Producer:
+        def __init__(self, properties: dict[str, Any]) -> None:
+            self._report = properties["on_delivery"]
+
+        def produce(self, *_: object, **__: object) -> None:
+            raise fatal
+
+        def purge(self, *, in_flight: bool) -> None:
+            pass
+
+        def flush(self, timeout_s: float) -> int:
+            self._report(refused, None)
+            raise SystemError("returned a result with an exception set")
+
+    monkeypatch.setattr(target, "Producer", Producer)
+    with closing(Target({"bootstrap.servers": "127.0.0.1:1"}, "new")) as new:
+        monkeypatch.setattr(new, "_batch_bytes", lambda: 1)
+        with pytest.raises(KafkaException) as caught:
+            new.write(0, None, b"v", [], 1)
+    assert caught.value.args[0].code() == KafkaError.INVALID_RECORD
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ def test_a_record_that_the_target_refuses(
     plain = ("--to-property", "compression.type=none", "--any-retention")
     arguments = [*arguments_of(rig_43, rig_39, topic, journal), *plain]
     assert main(arguments) == 1
-    capsys.readouterr()
+    assert "Broker: Message size too large" in capsys.readouterr().err
     assert len(broker_records(rig_39, topic, 0, "read_committed")) <= 150
     topics.set_config(rig_39, topic, max_message_bytes="6000")
     assert main([*arguments, "-J"]) == 0
