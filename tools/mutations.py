@@ -74,6 +74,15 @@ def _texts(root: Path) -> Mapping[Path, str]:
     return {path: path.read_text(encoding="utf-8") for path in files}
 
 
+@cache
+def _test_files(root: Path) -> Mapping[str, list[str]]:
+    """The paths of the files below tests/ by their names, as they were when they were first asked for."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((root / "tests").rglob("*.py")):
+        found.setdefault(path.name, []).append(str(path.relative_to(root)))
+    return found
+
+
 def place_of(mutation: Mutation, root: Path) -> Path:
     """The one file of the product that has the text. Raises TableError if there is none, or more than one place."""
     counts = {path: text.count(mutation.old) for path, text in _texts(root).items()}
@@ -88,8 +97,7 @@ def selection(mutation: Mutation, root: Path) -> list[str]:
     """The test files of a row, in any folder below tests/. Raises TableError for a name that no file has."""
     found: list[str] = []
     for name in mutation.tests:
-        paths = sorted(str(path.relative_to(root)) for path in (root / "tests").rglob(Path(name).name))
-        paths = [path for path in paths if f"/{path}".endswith(f"/{name}")]
+        paths = [path for path in _test_files(root).get(Path(name).name, []) if f"/{path}".endswith(f"/{name}")]
         if not paths:
             raise TableError(f"{mutation}: there is no tests/**/{name}: mend the row in {TABLE}")
         found += paths
