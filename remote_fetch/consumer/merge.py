@@ -144,6 +144,7 @@ class Merge:
     def _poll_store(self, now_s: float, deadline_s: float) -> Message | None:
         """A record of the store after a poll of librdkafka that gave none. Waits for the store if it may bring one."""
         self._partitions.note_empty_poll(now_s)
+        self.flush_position()  # a callback may have polled
         record = self._prepare_block(_BLOCK_RECORDS, now_s + _BLOCK_S)
         if record is None and self._awaits_store():
             self._workers.wait(min(deadline_s - self._clock(), _WAIT_S))
@@ -265,6 +266,7 @@ class Merge:
             self._partitions.positions.refresh(self._behind)
         with self._partitions.positions.frozen():
             messages = self._librdkafka.consume(count, wait_s)
+        self.flush_position()  # as in `_poll_store`
         # Each position takes time, and there may be thousands of partitions for each message.
         self._behind = None if len(messages) > len(self._partitions.assigned) else set(map(_key_of, messages))
         if not messages:

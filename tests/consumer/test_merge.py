@@ -595,6 +595,31 @@ def test_consume_drops_messages_of_a_partition_that_moves(how: str) -> None:
     assert given == [(1, 8), (0, 5)]
 
 
+@pytest.mark.parametrize("consumes", [False, True])
+def test_records_keep_their_order_if_a_callback_polls(monkeypatch: pytest.MonkeyPatch, *, consumes: bool) -> None:
+    """The records that the inner `poll` has prepared come next, and none is lost."""
+    bench, count = Bench({0: 0}), 3_000
+    bench.give(0, range(count))
+    found: list[Message] = []
+
+    callbacks = [lambda: found.extend(polled(bench, 2))]
+
+    def call_back(*_: object) -> None:
+        if callbacks:
+            callbacks.pop()()
+
+    monkeypatch.setattr(bench.merge, "_poll_librdkafka", call_back)
+    during_consume(bench, call_back)
+    while len(found) < count:
+        before = len(found)
+        outer = bench.merge.consume(5, 0) if consumes else polled(bench, 1)  # it adds to `found`, too
+        found += outer
+        assert len(found) > before
+    bench.merge.flush_position()
+    assert [message.offset() for message in found] == list(range(count))
+    assert bench.partition(0).position.next_offset == count
+
+
 def during_consume(bench: Bench, *steps: list[Message] | Callable[[], None]) -> None:
     """With each `consume` librdkafka gives the next list of messages, or runs the next callback."""
     remaining = list(steps)
