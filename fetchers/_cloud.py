@@ -120,9 +120,7 @@ class CloudStore(FsspecStore):
     def _mapped(self, name: str, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         try:
             return super()._mapped(name, call, *args, **kwargs)
-        except RemoteFetchError as error:
-            if "://" in repr(error.__cause__):  # a URL may hold a signature
-                raise error from ConnectionError(type(error.__cause__).__name__)
+        except RemoteFetchError:
             raise
         except OF_PARTING as error:
             cause = ConnectionError(type(error).__name__)  # its text may have a URL

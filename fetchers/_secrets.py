@@ -1,11 +1,27 @@
-"""Signed URLs in errors: the query of a URL may be a signature, and no error shows it."""
+"""URLs in errors: a URL may hold a password, and its query may be a signature. No error shows them."""
 
 from __future__ import annotations
 
+import re
+
 from remote_fetch.errors import RemoteFetchError
+from remote_fetch.failures.store_errors import RefusedError, answered_status
 from remote_fetch.hosts import shown_url
 
-__all__ = ["hidden"]
+__all__ = ["as_cause", "hidden"]
+
+_URL = re.compile(r"://|\burl: /")
+"""A URL in the text of an error, also as requests and urllib3 show it: without its host."""
+
+
+def as_cause(error: BaseException | None) -> BaseException | None:
+    """The error. If its text shows a URL, an error with its status or number (errno), or with its class's name."""
+    if error is None or _URL.search(repr(error)) is None:
+        return error
+    status, number, name = answered_status(error), getattr(error, "errno", None), type(error).__name__
+    if status is not None:
+        return RefusedError(status)
+    return ConnectionError(name) if number is None else ConnectionError(number, name)
 
 
 def hidden(error: RemoteFetchError, location: str) -> RemoteFetchError:

@@ -5,7 +5,7 @@ Rules of the file:
 - A range takes one request, without a question about its size before.
 - A request to an asynchronous filesystem is cancelled at the read timeout.
 - Every exception goes through `store_errors`.
-- Names of objects are relative to the root. Messages show these names.
+- Names of objects are relative to the root. Messages show these names. A cause whose text shows a URL is not kept.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from fsspec.asyn import sync
 
 from fetchers._identity import Identities
 from fetchers._ranges import EndTold, check_end
+from fetchers._secrets import as_cause
 from remote_fetch.errors import CorruptSegment, SegmentNotFound, StorageUnavailable
 from remote_fetch.failures.store_errors import failure_of, is_past_the_end
 from remote_fetch.fetch.spi import ObjectInfo
+from remote_fetch.hosts import is_path, shown_url
 from remote_fetch.model import Buffer
 
 __all__ = ["OF_PARTING", "FsspecStore", "below_root", "failure_of_library"]
@@ -184,10 +186,11 @@ class FsspecStore:
         try:
             return call(*args, **kwargs)
         except Exception as error:
-            failure = failure_of(error, name or self._root, has_codes=self.has_codes)
-            if failure is None or failure is error:
+            shown = self._root if is_path(self._root) else shown_url(self._root)  # that of fsspec's HTTP is a URL
+            failure = failure_of(error, name or shown, has_codes=self.has_codes)
+            if failure is None:
                 raise
-            raise failure from error
+            raise failure from as_cause(error.__cause__ if failure is error else error)
 
 
 def below_root(name: str) -> str:

@@ -25,6 +25,7 @@ import fsspec
 from fetchers._composed import ComposedFetcher
 from fetchers._identity import Identities
 from fetchers._options import Timeouts, timeouts_of
+from fetchers._secrets import as_cause
 from fetchers._store import FsspecStore, failure_of_library
 from remote_fetch.caller_thread import CallerThread
 from remote_fetch.errors import ConfigError, MissingExtra, RemoteFetchError, StorageTimeout, StorageUnavailable
@@ -187,4 +188,4 @@ def _of_library(name: str, call: Callable[[], T]) -> T:
         failure = failure_of_library(error, name)
         if failure is None:
             raise
-        raise failure from error
+        raise failure from as_cause(error)

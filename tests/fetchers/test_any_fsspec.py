@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -340,6 +341,38 @@ def test_an_exception_of_a_library_is_a_failure_of_the_store(monkeypatch: pytest
             fails()
         assert "s3cret" not in str(caught.value)
         assert caught.value.__cause__ is Dropping.error
+
+
+@pytest.mark.parametrize("name", ["", "a"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        SSHException("https://host/tier?sig=s3cret"),
+        OSError("Max retries exceeded with url: /webhdfs/v1/a?delegation=s3cret"),
+        TimeoutError(110, "https://user:s3cret@host/tier"),
+    ],
+)
+def test_no_error_shows_a_url(monkeypatch: pytest.MonkeyPatch, error: Exception, name: str) -> None:
+    """The root of fsspec's HTTP is a URL, with user, password and query. requests shows URLs without their host."""
+    monkeypatch.setattr(Dropping, "error", error)
+    monkeypatch.setattr(Dropping, "_strip_protocol", lambda path: path)
+    store = AnyStore(Dropping(skip_instance_cache=True), "https://user:s3cret@host/tier?sig=s3cret")
+    with pytest.raises((StorageTimeout, StorageUnavailable)) as caught:
+        list(store.list(name)) if name == "" else store.get(name)
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
+    assert type(error).__name__ in repr(caught.value.__cause__)
+
+
+def test_a_status_is_known_although_its_error_shows_a_url() -> None:
+    """The status tells that a range begins at the end."""
+
+    class Refusing(Slow):
+        async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+            error = ConnectionError("416, url='https://host/a?sig=s3cret'")
+            error.status = 416  # type: ignore[attr-defined]
+            raise error
+
+    assert AnyStore(Refusing(skip_instance_cache=True), "x", timeout_s=60).get("a", 10, 15) == b""
 
 
 def test_an_exception_of_pythons_own_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
