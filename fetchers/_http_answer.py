@@ -32,7 +32,7 @@ _PIECE_BYTES = 256 << 10
 """How much of a body is read before its size is checked."""
 _ERROR_BYTES = 4096
 """The part of a refusal's body that is examined."""
-_CODE = re.compile(rb"<Code>([A-Za-z]{1,64})</Code>")
+_CODE = re.compile(rb"<Code>([A-Za-z.]{1,64})</Code>")
 
 
 class WantedRange(NamedTuple):

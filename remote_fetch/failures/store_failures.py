@@ -107,6 +107,11 @@ ELSEWHERE = Failure(
     "Set the bucket's region or endpoint in remote.storage.options.*",
 )
 _ARCHIVED = Failure(StorageDenied, "the object is archived", "Restore it to a storage class that can be read at once")
+_NO_KEY = Failure(
+    StorageDenied,
+    "the key (KMS) with which the object is encrypted cannot be used",
+    "The key has to be enabled: enable it again, or cancel its deletion",
+)
 _INVALID = Failure(
     StorageDenied, "the store does not take the request", "Check remote.storage.url and remote.storage.options.*"
 )
@@ -153,6 +158,9 @@ CODES: Mapping[str, Failure] = {
     "SignatureDoesNotMatch": _NOBODY,
     "RequestTimeTooSkewed": _SKEWED,
     "InvalidObjectState": _ARCHIVED,
+    "KMS.DisabledException": _NO_KEY,
+    "KMS.KMSInvalidStateException": _NO_KEY,
+    "KMS.NotFoundException": _NO_KEY,
     "AuthorizationHeaderMalformed": ELSEWHERE,
     "IllegalLocationConstraintException": ELSEWHERE,
     "PermanentRedirect": ELSEWHERE,

@@ -302,6 +302,8 @@ def hints() -> Iterator[tuple[Exception, str]]:
     yield of_s3("NoSuchBucket", 404), "remote.storage.url"
     yield of_gcs(401), "credentials"
     yield of_s3("InvalidObjectState", 403), "Restore"
+    yield of_s3("KMS.DisabledException", 400), "enable it again"
+    yield of_s3("KMS.KMSInvalidStateException", 400), "cancel its deletion"
     yield boto.NoCredentialsError(), "anon=true"
     yield aiohttp.ClientConnectorError(connection_key(), OSError(errno.ECONNREFUSED, SECRET)), "the endpoint"
     yield aiohttp.ClientConnectorDNSError(connection_key(), socket.gaierror(-2, SECRET)), "the host in"

@@ -400,7 +400,12 @@ class TestSizes:
     @pytest.mark.parametrize("status", [404, 403])
     @pytest.mark.parametrize(
         ("code", "error"),
-        [("NoSuchKey", SegmentNotFound), ("NoSuchBucket", StorageDenied), ("SlowDown", StorageThrottled)],
+        [
+            ("NoSuchKey", SegmentNotFound),
+            ("NoSuchBucket", StorageDenied),
+            ("KMS.NotFoundException", StorageDenied),
+            ("SlowDown", StorageThrottled),
+        ],
     )
     def test_a_store_behind_it_says_by_a_code_what_it_refuses(
         self, server: RangeServer, status: int, code: str, error: type[RemoteFetchError]
