@@ -446,7 +446,7 @@ def test_a_filesystem_that_waits_for_ever_holds_up_no_listing(monkeypatch: pytes
 
     def waits(*arguments: Any, **options: Any) -> list[Any]:
         calls.append(arguments)
-        goes_on.wait(600)
+        goes_on.wait(30)
         return []
 
     monkeypatch.setattr(Connected, "ls", waits)
