@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -231,7 +232,7 @@ class StreamDriver:
         return self._session, partitions
 
     def _subscribed(self, session: Session) -> tuple[TopicIdPartition, ...]:
-        """The partitions that there are; a topic that was there and is gone has none, where data loss may pass.
+        """The partitions that there are; one that was there and is gone is left out, where data loss may pass.
 
         `_check_lost` and `_tasks` tell what is lost, by the query's offsets.
         """
@@ -245,6 +246,11 @@ class StreamDriver:
             except UnknownTopic:
                 if topic_name(topic) not in self._ids:
                     raise
+                if wanted.partitions is not None:  # the topic may have others of them
+                    numbers = wanted.partitions[topic]
+                    with suppress(UnknownTopic):
+                        there = session.locator.partitions(topic, numbers)
+                        found += (one for one in there if one.partition in numbers)
         return tuple(found)
 
     def _bounds(self) -> dict[tuple[str, int], tuple[int, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
@@ -30,6 +31,7 @@ from remote_fetch.spark.stream_driver import StreamDriver
 from remote_fetch.spark.stream_limits import Positions, parse_trigger_limits
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
+from remote_fetch.testing.stores import write_kafka_local
 from tests.scan.bucket import plain_log
 from tests.scan.sparse import SparseTier
 from tests.spark.buckets import COLUMNS, Row, bucket_alone, expected, rows_of, tier
@@ -538,6 +540,36 @@ def test_all_topics_that_are_gone_for_a_while(
                 assert stream.next_stop(at, is_limited=False) == at
         assert stream.next_stop(at, is_limited=False) == at == {AT: plain_log().next_offset}
     assert "Partition topic-0: the partition is gone, some data may have been missed" in caplog.text
+
+
+def test_an_assigned_partition_that_is_gone_for_a_while(
+    tmp_path: Path, driver: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A bucket does not show it once retention has deleted its objects. The others go on, and no record comes twice."""
+    logs = [LogBuilder(partition=number) for number in (0, 1)]
+
+    def grow(*numbers: int) -> None:
+        for number in numbers:
+            logs[number].append_batch([Record(n, n, b"k", b"v") for n in range(5)])
+            logs[number].roll()
+            write_kafka_local(tmp_path, logs[number].segments()[-1:])
+
+    grow(0, 1)
+    assigned, other = json.dumps({"topic": [0, 1]}), ("topic", 1)
+    stream = driver({"assign": assigned, **bucket_alone(tmp_path)}, failOnDataLoss="false")
+    at = stream.next_stop(stream.initial(), is_limited=False)
+    assert at == {AT: 5, other: 5}
+    for path in tmp_path.glob("*/topic-1-*"):
+        shutil.rmtree(path)
+    grow(0)
+    end = stream.next_stop(at, is_limited=False)
+    assert end == {AT: 10}
+    assert [row[1:3] for row in rows_between(stream, at, end)] == [(0, offset) for offset in range(5, 10)]
+    assert "Partition topic-1: the partition is gone, some data may have been missed" in caplog.text
+    grow(1)
+    later = stream.next_stop(end, is_limited=False)
+    assert later == {AT: 10, other: 10}
+    assert [row[1:3] for row in rows_between(stream, end, later)] == [(1, offset) for offset in range(5, 10)]
 
 
 def test_a_topic_that_never_was(bucket: dict[str, str], driver: Make) -> None:
