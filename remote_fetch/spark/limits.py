@@ -127,9 +127,12 @@ def check_covered(limit: Limit, partitions: set[tuple[str, int]], name: str) -> 
     if not isinstance(limit, Mapping) or limit.keys() == partitions:
         return
     specified, assigned = (", ".join(sorted(f"{t}-{p}" for t, p in one)) for one in (limit.keys(), partitions))
+    edges = " Use -1 for latest, -2 for earliest, if you don't care."
+    if any(isinstance(one, Timestamp) for one in limit.values()):  # times have no -1 and -2
+        name, edges = f"{name}ByTimestamp", ""
     raise ConfigError(
-        f"If {name} contains specific offsets, you must specify all TopicPartitions. Use -1 for latest, -2 for "
-        f"earliest, if you don't care. Specified: {specified}. Assigned: {assigned}.",
+        f"If {name} contains specific offsets, you must specify all TopicPartitions.{edges} "
+        f"Specified: {specified}. Assigned: {assigned}.",
         key=name,
     )
 

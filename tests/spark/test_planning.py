@@ -124,6 +124,11 @@ def test_what_filters_leave(where: dict[str, str], wanted: Restriction, offsets:
             ConfigError,
             "If startingOffsets contains specific offsets, you must specify all TopicPartitions. Use -1 for latest, ",
         ),
+        (
+            {"subscribe": "topic", "endingOffsetsByTimestamp": '{"topic":{"1":1}}'},
+            ConfigError,
+            "If endingOffsetsByTimestamp contains specific offsets, you must specify all TopicPartitions. Specified: ",
+        ),
     ],
 )
 def test_what_is_refused(
