@@ -15,8 +15,8 @@ N    ?= 20000
 ARGS ?=
 
 # A second run decodes in plain Python. tests/decode compares both decoders in the first run already. With a change the
-# second run reads what brokers wrote, at night it takes all that decodes.
-DECODING := $(wildcard $(addprefix tests/,golden/test_records.py))
+# second run reads all that brokers wrote, whole and in small ranges, at night it takes all that decodes.
+DECODING := $(addprefix tests/golden/test_records.py::,test_the_bucket_alone test_in_small_ranges)
 ALL_DECODING := $(wildcard tests/prepare tests/scan tests/session tests/cli tests/golden tests/test_examples.py tests/test_arrow*.py tests/test_fuzz.py)
 
 # Whole test files side by side, more than processors, for those with brokers mostly wait. Each of the processes has
@@ -94,7 +94,7 @@ test: test-fast  ## with FAST=1 the tests that need no Java and take a minute an
 else
 test: check
 	$(FIFTH) $(BIN)/python -m pytest $(SIDE_BY_SIDE) --second-run 3 -m "not scheduled"
-	$(if $(DECODING),$(FIFTH) $(BIN)/python -m pytest -n 2 --dist loadfile --second-run 3 -p tools.interpreted_decoder -m "not scheduled" $(DECODING))
+	$(BIN)/python -m pytest -n 2 --second-run 3 -p tools.interpreted_decoder -k "not plain" $(DECODING)
 endif
 
 test-fast: $(VENV)/dev.stamp
