@@ -210,8 +210,7 @@ def test_the_metadata_topic_of_another_cluster(error: Unlocatable, unlocated: Er
     doctor = Doctor({**main, **own}, None, sample_bytes=1, dice=random.Random(0))
     session = SimpleNamespace(
         locator=SimpleNamespace(partitions=refused),
-        locating=SimpleNamespace(failure=type(error)),
-        unlocated=unlocated,
+        locating=SimpleNamespace(failure=type(error), unlocated=unlocated),
     )
     check, _ = doctor._metadata(cast("Session", session))
     assert check.state is State.FAILED
