@@ -98,7 +98,6 @@ def read_offset_index(data: bytes) -> object:
     for candidate in index.candidates():
         for entry in candidate.entries():
             candidate.start_position(entry.offset)
-            candidate.end_position(entry.offset)
             narrow(SegmentSlice(segment, entry.offset, entry.offset), candidate)
     return index
 

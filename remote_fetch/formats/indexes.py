@@ -142,17 +142,11 @@ class OffsetIndex:
         at = bisect_right(range(len(self)), offset, key=self._offset)
         return self._entry(at - 1) if at else None
 
-    def end_position(self, offset: int) -> int | None:
-        """The exclusive end of the bytes that hold all batches up to `offset`; None: to the end of the segment.
-
-        It is the position of the entry *after* the first entry that reaches `offset`. The first entry only tells where
-        its batches begin.
-        """
-        entry = self.end_entry(offset)
-        return entry.position if entry else None
-
     def end_entry(self, offset: int) -> OffsetPosition | None:
-        """The entry after the first entry that reaches `offset`, None if there is none. See `end_position`."""
+        """The entry whose position ends the bytes that hold all batches up to `offset`; None: they go to the end.
+
+        It is the entry *after* the first entry that reaches `offset`, which only tells where its batches begin.
+        """
         at = bisect_left(range(len(self)), offset, key=self._offset)
         return self._entry(at + 1) if at + 1 < len(self) else None
 

@@ -86,9 +86,9 @@ def test_golden_byte_ranges_hold_the_batches(log: Path) -> None:
     index = golden_offset_index(log)
     for first, (_, first_header) in enumerate(batches):
         for last, (_, last_header) in enumerate(batches[first:], first):
-            end = index.end_position(last_header.base_offset)
+            end = index.end_entry(last_header.base_offset)
             assert index.start_position(first_header.last_offset) <= batches[first][0]
-            assert end is None or end >= batches[last][0] + last_header.size_bytes
+            assert end is None or end.position >= batches[last][0] + last_header.size_bytes
 
 
 @each_of("log", LOGS, ids=lambda log: f"{log.parts[-4]}/{log.parent.name}/{log.name[:20]}")
@@ -198,15 +198,15 @@ def test_corrupt_offset_index(data: bytes, bounds: dict[str, int], message: str)
 def test_offset_index_lookups() -> None:
     index = OffsetIndex.parse(bytearray(legacy((4, 100), (9, 300))), BASE, size_bytes=1000)
     assert [index.start_position(BASE + offset) for offset in (-5, 0, 3, 4, 8, 9, 500)] == [0, 0, 0, 100, 100, 300, 300]
-    assert [index.end_position(BASE + offset) for offset in (-5, 0, 4, 5, 9, 500)] == [300, 300, 300, None, None, None]
+    ends = [index.end_entry(BASE + offset) for offset in (-5, 0, 4, 5, 9, 500)]
+    assert ends == [*[OffsetPosition(BASE + 9, 300)] * 3, None, None, None]
     assert [entry.position for entry in index.entries()] == [100, 300]
     assert (index.start_entry(BASE + 3), index.start_entry(BASE + 4)) == (None, OffsetPosition(BASE + 4, 100))
-    assert (index.end_entry(BASE + 4), index.end_entry(BASE + 5)) == (OffsetPosition(BASE + 9, 300), None)
 
 
 def test_empty_offset_index_knows_nothing() -> None:
     index = OffsetIndex.parse(b"", BASE, end_offset=BASE, size_bytes=0)
-    assert (len(index), index.start_position(BASE), index.end_position(BASE)) == (0, 0, None)
+    assert (len(index), index.start_position(BASE), index.end_entry(BASE)) == (0, 0, None)
     assert not list(index.entries())
 
 
@@ -261,7 +261,8 @@ def test_byte_range_holds_every_batch_of_the_offsets(
 
     first = data.draw(st.integers(BASE, batches[-1][1]))
     last = data.draw(st.integers(first, batches[-1][1]))
-    start, end = index.start_position(first), index.end_position(last)
+    start, after = index.start_position(first), index.end_entry(last)
+    end = None if after is None else after.position
     starts, position = [], 0
     for base_offset, last_offset, batch_bytes in batches:
         starts.append(position)
