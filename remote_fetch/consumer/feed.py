@@ -318,7 +318,7 @@ class Feed:
         If the store or a broker answers other feeds, this feed only waits for its turn: a worker, a lock, a GET.
         """
         since_s = now_s - patience_s
-        return self._since_s < since_s and self._source.answered_s < since_s
+        return self._since_s < since_s and self._source.session.answered_s < since_s
 
     def late(self, offset: int, leader_epoch: int | None = None) -> Ending:
         """Report that the application waits no longer for this feed's next record. Returns the ending to go on with.
@@ -326,7 +326,7 @@ class Feed:
         `offset` is where the feed began, or the application's position after its records, with the leader epoch of the
         last one. Only the worker knows how far the feed has come.
         """
-        is_store = self._source.asks_store and not self.asks_brokers
+        is_store = self._source.session.reader.is_asking and not self.asks_brokers
         reason = ErrorKind.READ_TIMEOUT if is_store else Ending.UNANSWERED
         ending = Ending(offset, reason, is_failure=True, log=self.log, leader_epoch=leader_epoch)
         self._count(ending)

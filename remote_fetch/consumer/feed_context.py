@@ -116,16 +116,6 @@ class FeedContext:
         _, last_start = self._local_starts.get(other, (0.0, 0))
         return other != partition and (last_start is not None or other.topic_id == partition.topic_id)
 
-    @property
-    def asks_store(self) -> bool:
-        """Whether a GET is under way."""
-        return self.session.reader.is_asking
-
-    @property
-    def answered_s(self) -> float:
-        """Time of the last answer of the store or a broker to any feed (`time.monotonic`); 0 if there was none."""
-        return self.session.answered_s
-
     def open_circuit(self) -> Circuit | None:
         """The circuit if it is open, which means that the storage is not used now. If it is closed, None."""
         circuit = self._circuit

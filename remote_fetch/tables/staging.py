@@ -108,11 +108,10 @@ class Staging:
 
     def whole(self, records: Sequence[TaskRecord]) -> tuple[TaskRecord, ...]:
         """The records whose files are there, with their sizes."""
-        found = self._of_each(self.is_whole, records)
+        found = self._of_each(self._is_whole, records)
         return tuple(record for record, is_whole in zip(records, found, strict=True) if is_whole)
 
-    def is_whole(self, record: TaskRecord) -> bool:
-        """Whether the files of a record are there, with their sizes."""
+    def _is_whole(self, record: TaskRecord) -> bool:
         names = [(self.attempt_path(record.attempt, file.path), file.size_bytes) for file in record.files]
         return all(size_bytes_of(self._fs, name) == size_bytes for name, size_bytes in names)
 
