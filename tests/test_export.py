@@ -309,6 +309,30 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "a stream goes on with startingOffsets" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("bounds", "said"),
+    [
+        (
+            ("-o", "s@2099-01-01"),
+            "% note: start=2099-01-01 is later than every record of 'codecs' in the tier: the read begins at the end",
+        ),
+        (
+            ("-o", "s@2001-01-01", "-o", "e@2001-01-02"),
+            "% note: no record of 'codecs' lies between start=2001-01-01 and end=2001-01-02",
+        ),
+        (("-o", "s@2001-01-01", "-p", "0", "--end", "1"), None),
+    ],
+)
+def test_the_command_says_why_there_are_no_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], bounds: tuple[str, ...], said: str | None
+) -> None:
+    assert main(["export", "--url", Tier(SETS[0]).url, "-t", "codecs", "--to", str(tmp_path / "out"), *bounds]) == 0
+    told = capsys.readouterr()
+    assert told.out.startswith("0 rows" if said else "1 row")
+    notes = [line for line in told.err.splitlines() if "start=" in line]
+    assert notes == ([said] if said else [])
+
+
 def test_a_disk_that_is_full_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,12 +8,12 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from remote_fetch.model import IsolationLevel, TopicIdPartition
-from remote_fetch.observe import Notice, ReadPlanned
+from remote_fetch.observe import Notice, Observer, ReadPlanned
 from remote_fetch.prepare.arguments import (
     bounds_by_partition,
     check_topic,
@@ -26,18 +26,18 @@ from remote_fetch.prepare.planner import Planner, say_end
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
 from remote_fetch.session.session import Session
 
-__all__ = ["Wanted", "find_wanted", "plan_job", "plan_wanted", "planned_read"]
+__all__ = ["Span", "Wanted", "find_wanted", "plan_job", "plan_wanted", "planned_read", "say_if_empty"]
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """The partitions of a bounded read, and by their numbers its bounds and the log start offsets that are known.
 
-    `start` is the start as the user gave it.
+    `given` are the start and the end as the user gave them.
     """
 
     partitions: tuple[TopicIdPartition, ...]
-    start: Any
+    given: tuple[Any, Any]
     starts: Mapping[int, Bound]
     ends: Mapping[int, Bound]
     log_starts: Mapping[int, int]
@@ -66,7 +66,7 @@ def find_wanted(
     numbers = [partition.partition for partition in chosen]
     return Wanted(
         chosen,
-        start,
+        (start, end),
         bounds_by_partition(start, "start", "earliest", numbers),
         bounds_by_partition(end, "end", "latest", numbers),
         parse_log_starts(log_start, numbers),
@@ -105,25 +105,48 @@ def plan_wanted(
     """
     if wanted.has_unknown_log_start:
         planner.say_log_start_unknown()
-    late: list[int] = []
+    spans: list[Span] = []
     stops: dict[int, int] = {}
 
     def planned(opened: OpenPartition) -> PartitionPlan:
         number = opened.partition.partition
         start, end = wanted.starts[number], wanted.ends[number]
         first, stops[number] = resolve(opened, start, end, planner.times.first_offset_at)
-        if isinstance(start, Timestamp) and first >= opened.end_offset:
-            late.append(number)
+        spans.append(Span(start, end, first, stops[number], opened.end_offset))
         return make(opened, first, stops[number])
 
     plans = planner.open(chosen, planned, wanted.log_starts)
     for plan in plans:
         say_end(session.observe, plan.opened, stops[plan.opened.partition.partition])
-    if late and len(late) == len(wanted.partitions):  # usual for some of the partitions, but not for all of them
-        topic = chosen[0].topic
-        text = f"start={wanted.start} is later than every record of {topic!r}: the read begins at the end"
-        session.observe(Notice(text, is_warning=True))
+    if spans and len(spans) == len(wanted.partitions):
+        say_if_empty(session.observe, repr(chosen[0].topic), wanted.given, spans)
     return plans
+
+
+class Span(NamedTuple):
+    """The bounds of a partition, the offsets [first, stop) that they come to, and the end of what can be read."""
+
+    start: Bound
+    end: Bound
+    first: int
+    stop: int
+    end_offset: int
+
+
+def say_if_empty(observe: Observer, records_of: str, given: tuple[Any, Any], spans: Collection[Span]) -> None:
+    """Report why times leave nothing to read in any partition. A read of nothing by offsets is what the user asked for.
+
+    `records_of` names the topic.
+    """
+    has_time = any(isinstance(bound, Timestamp) for span in spans for bound in (span.start, span.end))
+    if not has_time or any(span.first < span.stop for span in spans):
+        return
+    start, end = given
+    if all(isinstance(span.start, Timestamp) and span.first >= span.end_offset for span in spans):
+        text = f"start={start} is later than every record of {records_of}: the read begins at the end"
+    else:
+        text = f"no record of {records_of} lies between start={start} and end={end}"
+    observe(Notice(text, is_warning=True))
 
 
 def planned_read(plans: Iterable[PartitionPlan]) -> ReadPlanned:

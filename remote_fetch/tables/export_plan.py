@@ -18,6 +18,7 @@ from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.observe import Observer, ignore
 from remote_fetch.prepare.arguments import bounds_by_partition, choose_partitions, parse_log_starts, parse_numbers
 from remote_fetch.prepare.bounds import Bound, resolve
+from remote_fetch.prepare.job import Span, say_if_empty
 from remote_fetch.prepare.planner import Planner, say_end
 from remote_fetch.prepare.refusals import refuse_broker_ranges
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
@@ -99,6 +100,7 @@ class _Reads:
         self._ends = bounds_by_partition("latest" if self._is_tier else bounds.end, "end", "latest", numbers)
         self._log_starts = parse_log_starts(bounds.log_start, numbers)
         self._planner = Planner(session, bounds.isolation)
+        self._spans: list[Span] = []
         if self._is_tier and session.stepwise is not None:
             raise ConfigError(
                 "end='tier' needs a list of the tier's segments, and remote.locator=broker has none",
@@ -110,7 +112,11 @@ class _Reads:
         """The plan of each partition, and the offset at which it begins."""
         if len(self._log_starts) < len(self._chosen):
             self._planner.say_log_start_unknown()
-        return self._planner.open(self._chosen, self._planned, self._log_starts)
+        plans = self._planner.open(self._chosen, self._planned, self._log_starts)
+        if self._spans and len(self._spans) == len(plans):
+            records_of = f"{self._bounds.topic!r} in the tier" if self._is_tier else repr(self._bounds.topic)
+            say_if_empty(self._session.observe, records_of, (self._bounds.start, self._bounds.end), self._spans)
+        return plans
 
     def _planned(self, opened: OpenPartition) -> tuple[PartitionPlan, int]:
         number = opened.partition.partition
@@ -136,7 +142,10 @@ class _Reads:
         start = self._starts[number]
         if self._is_tier and isinstance(start, int) and isinstance(end, int) and start > end:
             end = start  # the tier ends before the wanted offset: nothing to read yet
-        return resolve(opened, start, end, self._planner.times.first_offset_at)
+        first, stop = resolve(opened, start, end, self._planner.times.first_offset_at)
+        end_offset = end if self._is_tier and isinstance(end, int) else opened.end_offset
+        self._spans.append(Span(start, end, first, stop, end_offset))
+        return first, stop
 
     def _next_read(self, opened: OpenPartition, at: int, end: Bound) -> tuple[int, int]:
         """The offsets behind `at`, at which the target's own ends. Raises OffsetOutOfRange if some were deleted."""

@@ -173,6 +173,9 @@ class TestOffsets:
         outcome = read(bucket, start="2099-01-01")
         assert (outcome.fine(), outcome.report.notices[-1]) == ([], late)
         assert read(bucket, start="2026-01-01", end="2026-01-01").fine() == []
+        between = "no record of 'topic' lies between start=2020-01-01 and end=2020-01-02"
+        outcome = read(bucket, start="2020-01-01", end="2020-01-02")
+        assert (outcome.fine(), outcome.report.notices[-1]) == ([], between)
         assert late not in read(bucket, start="latest").report.notices
         both = Bucket([*plain_log().segments(), *later_partition().segments()])
         assert late not in read(both, start="2099-01-01").report.notices, "one partition has something"
