@@ -304,7 +304,7 @@ def _no_listing() -> Unlocatable:
     return Unlocatable(
         "HTTP cannot list objects",
         hint="Let the segments be located by bootstrap.servers or by remote.locator=snapshot; for the layout "
-        "kafka_local, remote.storage.url may end with /kafka-tiered-storage",
+        "kafka_local, remote.storage.url may end with /kafka-tiered-storage. audit needs the URL of the store itself",
     )
 
 

@@ -300,7 +300,7 @@ def test_records_of_another_release(tmp_path: Path) -> None:
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     to = tmp_path / "out"
-    words = ["export", "--url", Tier(SETS[0]).url, "-t", "codecs", "--to", str(to), "--columns", "partition,offset"]
+    words = ["export", "--url", Tier(SETS[0]).url, "-t", "codecs", "--to", str(to), "--columns", "partition, offset"]
     assert main([*words, "--json", "-p", "0,1", "--file-size", "1M"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["rows"] == wanted("codecs", partitions=[0, 1]).num_rows == found(to).num_rows

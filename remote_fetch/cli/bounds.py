@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -72,11 +73,13 @@ def bounds_of(arguments: argparse.Namespace, default_end: str) -> tuple[Any, Any
     def refuse(count: int) -> Any:
         raise ConfigError("-o -N: an export begins at an offset or a time, not at a distance from the end", key="-o")
 
+    _note_seconds(arguments)
     return _bounds(arguments, refuse, default_end)
 
 
 def plans_from(arguments: argparse.Namespace, session: Session) -> tuple[PartitionPlan, ...]:
     """The plans of the wanted records, topic by topic. Raises the errors of planning."""
+    _note_seconds(arguments)
     topics = topics_from(arguments) if "topics" in arguments else [arguments.topic]
     found = [_plans_of(arguments, session, topic) for topic in topics]
     check_distinct(topics, ([plan.opened.partition for plan in of_topic] for of_topic in found))
@@ -111,6 +114,14 @@ def _time(text: str) -> datetime | Timestamp | str:
     if int(moment) >= 2**63:
         raise ConfigError(f"-o {text}: the milliseconds do not fit Kafka's 64 bits", key="-o")
     return Timestamp(int(moment))
+
+
+def _note_seconds(arguments: argparse.Namespace) -> None:
+    """Print that a time of ten digits is milliseconds. `date +%s` prints seconds, which mean a day of 1970 then."""
+    for text in arguments.offsets:
+        if re.fullmatch(r"[se]@[1-9][0-9]{9}", text):
+            moment = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=int(text[2:]))
+            print(f"% note: -o {text} is {moment:%Y-%m-%d %H:%M}: TIME is milliseconds, not seconds", file=sys.stderr)
 
 
 def _checked(bound: str, given: str, hint: str, *, is_time: bool = False) -> str:

@@ -54,11 +54,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--partition-by", metavar="COLUMN", action="append", default=[],
         help="a directory for each value of this column, or of day or hour of the timestamp; may be repeated",
     )  # fmt: skip
-    target.add_argument("--columns", metavar="A,B", help="which columns, in which order")
+    target.add_argument("--columns", metavar="A,B", help="which columns, in which order (default: all)")
     add_typed_options(target, "avro, key=avro or value=avro: typed columns of Avro, by the registry of -r")
     target.add_argument("--compression", default="zstd", metavar="CODEC", help="of the Parquet files (zstd)")
     target.add_argument(
-        "--file-size", default="128M", metavar="BYTES", help="begin another file at this size; K, M and G are binary"
+        "--file-size",
+        default="128M",
+        metavar="BYTES",
+        help="begin another file at this size (128M); K, M and G are binary",
     )
     target.add_argument(
         "--to-option", metavar="KEY=VALUE", action="append", default=[],
@@ -95,8 +98,8 @@ def run(arguments: argparse.Namespace) -> int:
                 end=end,
                 partitions=partitions_from(arguments),
                 isolation=isolation_of(arguments, config).value,
-                columns=None if arguments.columns is None else arguments.columns.split(","),
-                partition_by=[name for text in arguments.partition_by for name in text.split(",")],
+                columns=None if arguments.columns is None else _names(arguments.columns),
+                partition_by=[name for text in arguments.partition_by for name in _names(text)],
                 compression=arguments.compression,
                 file_bytes=_size(arguments.file_size),
                 config=config,
@@ -126,6 +129,10 @@ def _named(to: str) -> Iterator[None]:
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:
     given = pairs_from(arguments.to_option, "--to-option")
     return {name: typed_option(name, text) if arguments.format == "parquet" else text for name, text in given.items()}
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
 
 
 def _size(text: str) -> int:

@@ -105,7 +105,7 @@ def _given_twice(topic: str) -> ConfigError:
 
 
 def add_range_options(
-    parser: argparse.ArgumentParser, *, topic_required: bool, several: bool = False, ends: str = "latest"
+    parser: argparse.ArgumentParser, *, topic_required: bool, several: bool = False, ends: str = "latest (default)"
 ) -> None:
     """Add the options that select records. `several`: of several topics. `ends`: the words that `--end` takes."""
     wanted = parser.add_argument_group("records")
@@ -115,12 +115,16 @@ def add_range_options(
         topic_help = "the topic; NAME:ID for one id"
         wanted.add_argument("-t", dest="topic", metavar="TOPIC", action=Once, required=topic_required, help=topic_help)
     wanted.add_argument(
-        "-p", dest="partitions", metavar="PARTITION", action="append", help="only this partition; may be repeated"
+        "-p",
+        dest="partitions",
+        metavar="PARTITION",
+        action="append",
+        help="only this partition (default: all); may be repeated",
     )
     wanted.add_argument(
         "-o", dest="offsets", metavar="OFFSET", action="append", default=[],
-        help="where to start: beginning, end, an offset, -N (N before the end), s@TIME; e@TIME is where to stop. "
-        "TIME is milliseconds since 1970 or ISO 8601",
+        help="where to start: beginning (default), end, an offset, -N (N before the end), s@TIME; e@TIME is where to "
+        "stop. TIME is milliseconds since 1970 or ISO 8601",
     )  # fmt: skip
     wanted.add_argument(
         "--end", metavar="BOUND", help=f"where to stop (exclusive): {ends}, an offset or an ISO 8601 time"

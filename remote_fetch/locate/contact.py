@@ -117,5 +117,5 @@ def _causes(heard: Mapping[str, int], waited_s: float) -> str:
     causes = [said for said, code in heard.items() if code not in _SAYS_LITTLE]
     if not causes and KafkaError._ALL_BROKERS_DOWN in heard.values():
         # librdkafka itself closes one on which nothing comes for 10 s (api.version.request.timeout.ms).
-        return "each connection ended without an answer, as at a listener that wants TLS or SASL"
+        return "each connection ended without an answer, as at a listener that wants TLS or SASL, or at no Kafka broker"
     return "; ".join(causes[:_SHOWN_CAUSES]) or f"nothing was heard within {waited_s:g} s"

@@ -168,7 +168,8 @@ class Restore:
             raise ConfigError(
                 f"the topic {self._target.topic!r} of the target has records, in partition {filled[0]}",
                 key="--to-topic",
-                hint=f"Name an empty topic, or the journal of the run that wrote them; {request.journal} is none yet",
+                hint="Name an empty topic (--to-topic), or the journal of the run that wrote them (--journal): "
+                f"there is no {request.journal}",
             )
         head = JournalHead(
             partition.topic, str(partition.topic_id), request.isolation.value, self._target.topic, target_id, ends,

@@ -50,10 +50,12 @@ def _check(properties: Mapping[str, Any], what: str) -> None:
     try:
         Consumer({"group.id": "remote-fetch-check", "log_level": 0, **checked}).close()
     except KafkaException as error:
-        raise ConfigError(
-            f"librdkafka refuses {what}: {error.args[0].str()}",
-            hint="Keys that are not remote-fetch's own (docs/reference/configuration.md) are handed to librdkafka",
-        ) from error
+        hint = "Keys that are not remote-fetch's own (docs/reference/configuration.md) are handed to librdkafka"
+        if word_of(properties, "security.protocol", "").startswith("sasl") and not any(
+            name in properties for name in _MECHANISM
+        ):
+            hint = f"Without sasl.mechanism librdkafka takes GSSAPI: set it, such as to SCRAM-SHA-512 or PLAIN. {hint}"
+        raise ConfigError(f"librdkafka refuses {what}: {error.args[0].str()}", hint=hint) from error
     except (TypeError, ValueError) as error:
         raise ConfigError(f"librdkafka refuses {what}: {error}") from error
 

@@ -167,3 +167,12 @@ def test_an_export_to_the_end_of_the_tier(run: Run, bucket: str, tmp_path: Path)
     default = run(*words, "--to", str(tmp_path / "default"))
     assert json.loads(named.stdout)["ranges"] == json.loads(default.stdout)["ranges"]
     assert run("cat", "--url", bucket, "-t", "shop", "--end", "tier").code == 1
+
+
+def test_a_time_in_seconds_is_noted(run: Run, bucket: str, tmp_path: Path) -> None:
+    note = "% note: -o s@1795994624 is 1970-01-21 18:53: TIME is milliseconds, not seconds"
+    for words in (("cat", "-q", "-t", "shop"), ("export", "-q", "-t", "shop", "--to", str(tmp_path / "out"))):
+        assert note in run(*words, "--url", bucket, "-o", "s@1795994624").stderr.splitlines()
+        assert note not in run(*words, "--url", bucket, "-o", "s@1000").stderr
+    twice = run("plan", "--url", bucket, "-t", "shop", "-t", "none", "-o", "s@1795994624").stderr
+    assert twice.count("TIME is milliseconds") == 1

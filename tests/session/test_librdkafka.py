@@ -28,6 +28,15 @@ def test_the_key_is_named() -> None:
     assert "configuration.md" in str(raised.value)
 
 
+def test_sasl_without_a_mechanism() -> None:
+    """librdkafka says "recompile" then, because its wheels have no GSSAPI."""
+    with pytest.raises(ConfigError, match="set it, such as to SCRAM-SHA-512 or PLAIN"):
+        check_properties({"security.protocol": "SASL_SSL"})
+    with pytest.raises(ConfigError) as raised:
+        check_properties({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"})
+    assert "set it, such as" not in str(raised.value)
+
+
 def test_the_prefix_of_the_locators_keys_is_named() -> None:
     check_properties({"client.id": "c"}, {"client.id": "d"})
     with pytest.raises(ConfigError, match=r'a property under remote\.locator\.: No such .*"sasl\.usrname"'):
