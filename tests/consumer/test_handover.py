@@ -44,6 +44,15 @@ def test_a_hand_over_comes_after_the_last_record_and_seeks_again_after_the_resum
     assert bench.partition(0).position.next_offset == 9, "behind the markers at the end of the tier"
 
 
+def test_markers_alone_move_the_position() -> None:
+    """An application may read until its position is the end of the log."""
+    bench = Bench({0: 5, 1: 5})
+    for number, end in enumerate((9, 5)):
+        bench.end(number, end)
+    bench.run_due_work()
+    assert [bench.partition(number).position.delivered for number in (0, 1)] == [9, INVALID]
+
+
 def test_the_position_after_a_marker_has_the_leader_epoch_of_the_marker() -> None:
     """A log without records or markers of an epoch up to there counts as truncated, for each reader that goes on."""
     bench = Bench({0: 5})
