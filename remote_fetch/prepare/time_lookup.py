@@ -14,7 +14,8 @@ Rules of the file:
 - A broker may miss records (Kafka 3.9.2 and 4.3.1 do). It looks only into the first segment whose largest timestamp is
   late enough. If the log start lies behind the late records of that segment, it finds none. Nor does it if no record of
   the segment has a timestamp, because the time of the file then counts. So the tier is searched as well for offsets
-  that the broker has on its disk, and a plan leaves out only what was searched, or what the broker surely lacks.
+  that the broker has on its disk, and a plan leaves out only what was searched, or what the broker surely lacks. If the
+  broker has a late record on its disk and yet finds none, its records are read up to the first late one.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from threading import Lock
+
+import pyarrow as pa
 
 from remote_fetch.decode.decoded_rows import arrow_of
 from remote_fetch.decode.run_decoder import BatchReader
@@ -35,9 +38,10 @@ from remote_fetch.formats.legacy import as_v2
 from remote_fetch.locate.lineage import epoch_at
 from remote_fetch.locate.listing import GAP_HINT
 from remote_fetch.model import IndexType, IsolationLevel, RemoteLogSegmentMetadata
-from remote_fetch.observe import Notice, SegmentScanned
+from remote_fetch.observe import SegmentScanned
 from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice, leading_slices, plan_offsets
 from remote_fetch.prepare.batch_walk import batches_of, first_sound
+from remote_fetch.prepare.marker_notice import say_older
 from remote_fetch.prepare.order import MisleadingIndex, check_order
 from remote_fetch.prepare.positions import narrow_slice
 from remote_fetch.prepare.refusals import refuse_broker_ranges
@@ -47,9 +51,7 @@ from remote_fetch.session.session import Session
 
 __all__ = ["TimeLookup"]
 
-_PASSED_MARKERS = 16
-"""How many batches behind a marker are looked at for one of records. Transactions may end together."""
-
+_COLUMNS = ("offset", "timestampMs")
 _EVERY = IsolationLevel.READ_UNCOMMITTED
 _MOST_AT_ONCE = 64
 """How many listed segments are looked at in one group. A few GETs are under way at a time."""
@@ -78,7 +80,10 @@ class TimeLookup:
 
         Raises the errors of reading.
         """
-        return self._look_up(opened, timestamp_ms, offsets)[0]
+        found, searched = self._look_up(opened, timestamp_ms, offsets)
+        if found is not None or searched is None or offsets is not None or self._passes_markers:
+            return found
+        return None if self._has_none(opened, timestamp_ms) is not False else self._read(opened, searched, timestamp_ms)
 
     def least_offset_at(self, opened: OpenPartition, timestamp_ms: int) -> int:
         """An offset before which no record is at or after the time, for a plan that leaves out the records before it.
@@ -129,11 +134,11 @@ class TimeLookup:
         local_start = 0 if is_seen else self._local_start(opened)
         is_local = local_start is not None and local_start <= (opened.log.log_start_offset or 0)
         if found is None:
-            return is_local and self._has_none(opened, timestamp_ms)
+            return is_local and self._has_none(opened, timestamp_ms) is True
         return is_local or (local_start is not None and found < local_start)
 
-    def _has_none(self, opened: OpenPartition, timestamp_ms: int) -> bool:
-        """Whether the broker is right that no record on its disk is at or after the time.
+    def _has_none(self, opened: OpenPartition, timestamp_ms: int) -> bool | None:
+        """Whether the broker is right that no record on its disk is at or after the time. None: it is not known.
 
         The answer can only be wrong if its disk has such a record. A record does not count if it lies behind the last
         offset. An open transaction may have it, or it was written later.
@@ -141,7 +146,7 @@ class TimeLookup:
         assert self._brokers is not None, "only a session with a broker has its answers"
         latest_ms = self._brokers.cluster.latest_local_time_ms(opened.partition)
         if latest_ms is None or latest_ms < timestamp_ms:
-            return latest_ms is not None
+            return None if latest_ms is None else True
         later = self._brokers.guard.offset_for_time(opened.partition, timestamp_ms, _EVERY)
         return later is not None and later >= opened.last_start
 
@@ -173,6 +178,14 @@ class TimeLookup:
         step = BrokerRange(opened.partition, offset, offset, Reason.NOT_TIERED)
         with self._reading:  # several partitions are looked up at once, and only one thread may use the reader
             return sum(batch.num_rows for batch in reader.read(step, opened.isolation, ("offset",))) > 0
+
+    def _read(self, opened: OpenPartition, first: int, timestamp_ms: int) -> int | None:
+        """The first of the broker's records from `first` on that is at or after the time."""
+        if self._fallback.reader is None or first >= opened.last_start:
+            return None
+        step = BrokerRange(opened.partition, first, opened.last_start - 1, Reason.NOT_TIERED)
+        with self._reading:
+            return _first_row(self._fallback.reader.read(step, opened.isolation, _COLUMNS), timestamp_ms)
 
     def _first_in_tier(self, opened: OpenPartition, pieces: Iterable[SegmentSlice], timestamp_ms: int) -> int | None:
         for piece in self._not_passed(pieces, timestamp_ms):
@@ -318,25 +331,9 @@ class TimeLookup:
             found = self._first_in_batch(batch, piece, timestamp_ms)
             if found is not None:
                 if header.is_control:
-                    self._tell_of_older(piece, found, batches, timestamp_ms)
+                    say_older(self._storage.observe, piece.partition, found, batches, timestamp_ms)
                 return found, False
         return None, last_offset >= piece.last_offset
-
-    def _tell_of_older(self, piece: SegmentSlice, marker: int, after: Iterator[FramedBatch], timestamp_ms: int) -> None:
-        """Report if the batch of records after a marker, the answer of a search, is older than the wanted time."""
-        try:
-            headers = (batch.header for batch in islice(after, _PASSED_MARKERS))
-            header = next((header for header in headers if not header.is_control), None)
-        except RemoteFetchError:  # the answer does not need it: the read will raise this if it comes there
-            return
-        if header is not None and 0 <= header.max_timestamp_ms < timestamp_ms:
-            partition = piece.partition
-            self._storage.observe(
-                Notice(
-                    f"{partition.topic_partition}: the first record at or after the given time is the "
-                    f"transaction marker at offset {marker}, which has the broker's clock; records after it are older"
-                )
-            )
 
     def _time_index(self, segment: RemoteLogSegmentMetadata) -> TimeIndex | None:
         """The time index. None if it is missing, damaged or empty: the segment is then searched from its first byte."""
@@ -364,13 +361,18 @@ class TimeLookup:
         codecs = Codecs(max_bytes=self._storage.settings.max_decompressed_bytes)
         header, records = as_v2(batch, codecs)
         partition = piece.partition
-        reader = BatchReader(partition.topic, partition.partition, ("offset", "timestampMs"))
+        reader = BatchReader(partition.topic, partition.partition, _COLUMNS)
         decoded = reader.read(header, records, piece.first_offset, piece.stop_offset)
-        for found in arrow_of(decoded):
-            for offset, row_ms in zip(*(column.to_pylist() for column in found.columns), strict=True):
-                if row_ms >= timestamp_ms:
-                    return int(offset)
-        return None
+        return _first_row(arrow_of(decoded), timestamp_ms)
+
+
+def _first_row(batches: Iterable[pa.RecordBatch], timestamp_ms: int) -> int | None:
+    """The offset of the first row of `_COLUMNS` at or after the time."""
+    for rows in batches:
+        for offset, row_ms in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+            if row_ms >= timestamp_ms:
+                return int(offset)
+    return None
 
 
 def _may_be_missed(opened: OpenPartition, timestamp_ms: int) -> bool:

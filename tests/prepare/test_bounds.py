@@ -486,7 +486,8 @@ def moment_of(offset: int) -> datetime:
 class FakeCluster:
     """A fake cluster. `offset_for_time` always returns `answer`, and records the timestamps that it was asked for.
 
-    `records` are the offsets that it reads. `hidden` is the answer where read_committed has none.
+    `records` are the offsets that it reads, and the times of these records. `hidden` is the answer where read_committed
+    has none.
     """
 
     def __init__(
@@ -517,7 +518,7 @@ class FakeCluster:
     def read(self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         self.reads.append((step.first_offset, step.last_offset))
         rows = [offset for offset in self._records if step.first_offset <= offset <= step.last_offset]
-        yield pa.record_batch([pa.array(rows, pa.int64())], list(columns))
+        yield pa.record_batch([pa.array(rows, pa.int64())] * len(columns), list(columns))
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -658,6 +659,23 @@ class TestTimesWithABroker:
             opened = untiered(partition, COMMITTED, LogBounds(0, 15))
             assert planner.times.least_offset_at(opened, 100) == least
             assert planner.times.first_offset_at(opened, 100) is None
+
+    @each_of(
+        ("latest_ms", "hidden", "found", "is_read"),
+        [(130, None, 104, True), (99, None, None, False), (None, None, None, False), (130, 200, None, False)],
+    )
+    def test_a_broker_that_has_a_late_record_and_finds_none_is_read(
+        self, latest_ms: int | None, hidden: int | None, found: int | None, is_read: bool
+    ) -> None:
+        """Else a start by time would leave out all records."""
+        with Session(Config.parse(snapshot_config(())), Bucket(())) as session:
+            broker = FakeCluster([3, 99, 104, 120], None, latest_ms, hidden)
+            session.brokers = cast(Brokers, SimpleNamespace(cluster=broker, guard=broker))
+            session.fallback.reader = cast(BrokerReader, broker)
+            partition = TopicIdPartition(Uuid(bytes(16)), "topic", 0)
+            opened = untiered(partition, COMMITTED, LogBounds(2, 200))
+            assert Planner(session, COMMITTED).first_offset_at(opened, 100) == found
+            assert broker.reads == ([(2, 199)] if is_read else [])
 
     @each_of(
         ("local_start", "latest_ms", "answer", "least"),

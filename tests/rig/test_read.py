@@ -6,6 +6,7 @@ import random
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -283,6 +284,26 @@ def test_a_filter_on_time_if_the_store_has_lost_a_segment_without_timestamps(
         scan = remote_fetch.scan_topic(topic, config=config)
         rows = [offset for batch in scan.batches(filter=late) for offset in batch.column("offset").to_pylist()]
         assert rows == [25, 26, 60]
+
+
+def test_a_start_by_time_if_the_log_begins_behind_late_records_of_an_untiered_segment(
+    rig: Rig, new_topic: Callable[[str], str]
+) -> None:
+    """Kafka looks only into that segment and finds none. A read that believed this would leave out all records."""
+    topic, start_ms = new_topic("read"), 1_700_000_000_000
+    topics.create_topic(rig, topic, remote_storage_enable="false", local_retention_ms=-2)
+    producer = Producer({"bootstrap.servers": rig.bootstrap, "batch.num.messages": 1, "linger.ms": 0, **topics.QUIET})
+    for number in range(60):
+        late_ms = 1000 if number in (2, 3, 30, 58) else 0
+        producer.produce(topic, bytes(700), partition=0, timestamp=start_ms + late_ms)
+        assert producer.flush(60) == 0
+    topics.delete_records(rig, topic, 0, 6)
+    assert listed_offset(rig, (topic, 0), start_ms + 1000, "read_committed") is None
+    start = datetime.fromtimestamp(start_ms / 1000 + 1, UTC)
+    found, _ = from_store(config_of(rig), topic, "read_committed", start=start)
+    assert found == topics.broker_records(rig, topic, 0, "read_committed", start=30)
+    later, _ = from_store(config_of(rig), topic, "read_committed", start=start + timedelta(seconds=1))
+    assert later == []
 
 
 def test_a_filter_on_a_time_after_all_records_leaves_out_an_untiered_log(
