@@ -11,6 +11,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -30,6 +31,8 @@ _MAX_GET_BYTES = 1 << 40
 """The SDK splits a larger read into several GETs. The reader has already cut ranges to size."""
 _DELEGATION = timedelta(hours=1)
 """How long a key of user delegation is valid at least. Signatures with it share it."""
+_TOKEN_S = 30
+"""Longest wait for a token. Reads that time out before share it."""
 _CLOCKS_DIFFER = timedelta(minutes=5)
 """A key of user delegation begins this much in the past: the service's clock may be late."""
 
@@ -210,10 +213,39 @@ class AzureFetcher(CloudFetcher):
         filesystem.service_client = _client_of(filesystem, timeouts)
 
 
+class _Patient:
+    """A credential of azure-identity. A question for a token goes on if the read that asked is cancelled.
+
+    A token may take longer than a read: the Azure CLI is a process, which would be started again for each read.
+    """
+
+    def __init__(self, credential: Any) -> None:
+        self._credential = credential
+        self._asked: dict[Any, asyncio.Task[Any]] = {}
+
+    async def get_token(self, *scopes: str, **options: Any) -> Any:
+        asked_for = (scopes, *sorted(options.items()))
+        asked = self._asked.get(asked_for)
+        if asked is None:
+            answer = asyncio.wait_for(self._credential.get_token(*scopes, **options), _TOKEN_S)
+            asked = self._asked[asked_for] = asyncio.ensure_future(answer)
+            asked.add_done_callback(lambda done: done.cancelled() or done.exception())  # else asyncio would log it
+        try:
+            return await asyncio.shield(asked)
+        finally:
+            if asked.done():
+                self._asked.pop(asked_for, None)
+
+    async def close(self) -> None:
+        await self._credential.close()
+
+
 def _client_of(filesystem: Any, timeouts: Timeouts) -> Any:
     """A client for the account and the credentials that adlfs has found."""
     from remote_fetch.redirects.azure import client_of  # noqa: PLC0415 - the extra brings what it loads
 
+    if hasattr(filesystem.credential, "get_token") and not isinstance(filesystem.credential, _Patient):
+        filesystem.credential = _Patient(filesystem.credential)
     return client_of(
         filesystem,
         connection_timeout=timeouts.connect_s,

@@ -8,16 +8,20 @@ Rules of the file:
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from fetchers import azure
+from fetchers._options import Timeouts
 from fetchers.azure import AzureFetcher
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError, StorageDenied, StorageUnavailable
@@ -277,3 +281,50 @@ def test_a_read_whose_connections_are_closed_is_a_failure_of_the_store() -> None
                 read.result(30)
         finally:
             ends.set()
+
+
+def test_a_token_that_takes_longer_than_a_read_is_asked_for_once() -> None:
+    """The Azure CLI is a process, which takes seconds. Each read that timed out began another one, for ever."""
+
+    class Slow:
+        asked = 0
+        is_closed = False
+
+        async def get_token(self, *scopes: str, **options: Any) -> str:
+            self.asked += 1
+            number = self.asked
+            await goes_on.wait()
+            if number == 3:
+                raise ValueError("no token")
+            return f"{scopes[0]} {number}"
+
+        async def close(self) -> None:
+            self.is_closed = True
+
+    async def ask() -> None:
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(credential.get_token("storage", enable_cae=True), 0.01)
+        assert slow.asked == 1
+        goes_on.set()
+        assert await credential.get_token("storage", enable_cae=True) == "storage 1"
+        assert await credential.get_token("storage", enable_cae=True) == "storage 2"
+        for expected in (pytest.raises(ValueError, match="no token"), contextlib.nullcontext()):
+            with expected:
+                assert await credential.get_token("storage") == "storage 4"
+        await credential.close()
+
+    slow, goes_on = Slow(), asyncio.Event()
+    filesystem = SimpleNamespace(
+        credential=slow, account_key=None, connection_string=None, account_url="https://h", sas_token=None
+    )
+    asyncio.run(_opened_and_closed(filesystem))
+    credential = filesystem.credential
+    asyncio.run(ask())
+    assert slow.is_closed
+
+
+async def _opened_and_closed(filesystem: Any) -> None:
+    """Make the client twice: a listing may go on after it was closed."""
+    for _ in range(2):
+        await azure._client_of(filesystem, Timeouts(1.0, 5.0)).close()
