@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from remote_fetch.errors import ConfigError, RemoteFetchError
 from remote_fetch.spark.batch import BatchReader, PushingReader
@@ -108,4 +108,10 @@ def _columns(options: SourceOptions, schema: StructType) -> tuple[tuple[str, ...
     if typed is not None:
         typed = as_planned(typed, options, schema)
         return typed_columns_of(typed, options, schema), typed
-    return columns_of((field.name, field.dataType.simpleString()) for field in schema.fields), None
+    return columns_of((field.name, _kind(field)) for field in schema.fields), None
+
+
+def _kind(field: StructField) -> str:
+    """The type, which PySpark compares with that of the rows. `simpleString` lacks NOT NULL."""
+    takes_null = '"nullable":false' not in field.json() and '"containsNull":false' not in field.json()
+    return field.dataType.simpleString() + ("" if takes_null else " NOT NULL")

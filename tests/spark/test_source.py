@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.functions import udf
+from pyspark.sql.types import StructType
 
 from remote_fetch import read_arrow
 from remote_fetch.errors import ConfigError
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 ROOT = Path(__file__).parents[2]
+HEADER = {"type": "struct", "fields": [{"name": "key", "type": "string"}, {"name": "value", "type": "binary"}]}
 
 
 def load(spark: SparkSession, options: dict[str, str], **more: str) -> DataFrame:
@@ -358,6 +360,21 @@ def test_spark_finds_the_format_by_itself(tmp_path: Path) -> None:
         timeout=300,
     )
     assert "kafka_remote" in json.loads(found.stdout)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        {"name": "offset", "type": "long", "nullable": False},
+        {"name": "headers", "type": {"type": "array", "elementType": HEADER, "containsNull": False}},
+    ],
+)
+def test_a_schema_without_nulls_is_refused_before_a_task_begins(column: dict[str, Any]) -> None:
+    """PySpark compares it with that of the rows, in each task."""
+    source = KafkaRemoteDataSource({"subscribe": "topic", "includeHeaders": "true", **bucket_alone("/bucket")})
+    source.reader(source.schema())
+    with pytest.raises(ConfigError, match=f"'{column['name']}' of the given schema has the type .*, not .* NOT NULL"):
+        source.reader(StructType.fromJson({"type": "struct", "fields": [column]}))
 
 
 def test_a_stream_with_wrong_options_answers_no_question() -> None:
