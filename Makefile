@@ -54,9 +54,11 @@ BUILD_INPUTS := pyproject.toml $(wildcard $(addprefix remote_fetch/decode/,nativ
 # $(1): the lock file. Hashes are checked; the project itself is built with what the lock file brought, so nothing else
 # is downloaded. The file is complete, and pip is not to resolve it: pip 23 takes the newest version of a package that is
 # required with an extra (`coverage[toml]`), finds it in no lock file, and ends.
+# pip compiles the modules one by one. Here all processors do. A module that no Python can compile is left as it is.
 define install
 	@echo "Installing $(1) into $(VENV)$(2)"
-	@$(PIP) install --require-hashes --no-deps --requirement $(1)
+	@$(PIP) install --no-compile --require-hashes --no-deps --requirement $(1)
+	@$(BIN)/python -W ignore -m compileall -qq -j 0 $(VENV)/lib || true
 	@$(PIP) install --no-build-isolation --no-deps --editable .
 endef
 
