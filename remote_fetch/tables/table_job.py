@@ -18,7 +18,6 @@ import hashlib
 import json
 import random
 import time
-from collections.abc import Sequence
 
 from remote_fetch.errors import RemoteFetchError, TableRefused
 from remote_fetch.prepare.subscribed import topic_name
@@ -75,7 +74,18 @@ def run_table_job(table: Table, spec: JobSpec) -> TableReport:
             continue
         if job.reads.offsets:  # else another driver may have found more, and be writing it
             notices += _drop(table, staging, frozenset(record.attempt for record in records))
-        return _report(table, staging.job_id, records, run, began_s, job, upon, notices)
+        return report_of(
+            staging.job_id,
+            table.name,
+            records,
+            tasks_run=run,
+            seconds=time.monotonic() - began_s,
+            added=job.reads,
+            held=job.reads if upon is None else upon.followed_by(job.reads),
+            partitions=job.partitions,
+            notices=[*job.notices, *notices],
+            fallbacks=job.fallbacks,
+        )
     raise TableRefused(
         f"{table.name}: other jobs were first {_ROUNDS} times", hint="Let one job at a time write a topic into a table"
     ) from trouble
@@ -198,27 +208,3 @@ def _drop(table: Table, staging: Staging, kept: frozenset[str] | None = None) ->
     except Exception as error:  # of a library, too, whose text may have secrets
         return [f"{table.name}: what is in no version of {staging.attempts} may be left ({type(error).__name__})"]
     return []
-
-
-def _report(
-    table: Table,
-    job_id: str,
-    records: Sequence[TaskRecord],
-    run: int,
-    began_s: float,
-    job: PlannedJob,
-    held: Progress | None,
-    notices: Sequence[str],
-) -> TableReport:
-    return report_of(
-        job_id,
-        table.name,
-        records,
-        tasks_run=run,
-        seconds=time.monotonic() - began_s,
-        added=job.reads,
-        held=job.reads if held is None else held.followed_by(job.reads),
-        partitions=job.partitions,
-        notices=[*job.notices, *notices],
-        fallbacks=job.fallbacks,
-    )
