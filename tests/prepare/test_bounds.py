@@ -674,7 +674,7 @@ class TestTimesWithABroker:
             session.fallback.reader = cast(BrokerReader, broker)
             partition = TopicIdPartition(Uuid(bytes(16)), "topic", 0)
             opened = untiered(partition, COMMITTED, LogBounds(2, 200))
-            assert Planner(session, COMMITTED).first_offset_at(opened, 100) == found
+            assert Planner(session, COMMITTED).times.first_offset_at(opened, 100) == found
             assert broker.reads == ([(2, 199)] if is_read else [])
 
     @each_of(
