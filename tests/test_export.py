@@ -314,8 +314,13 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     [
         (
             ("-o", "s@2099-01-01"),
-            "% note: start=2099-01-01 is later than every record of 'codecs' in the tier: the read begins at the end",
+            "% note: the tier has no record of 'codecs' from start=2099-01-01 on",
         ),
+        (
+            ("-o", "s@2099-01-01", "--end", "latest"),
+            "% note: start=2099-01-01 is later than every record of 'codecs': the read begins at the end",
+        ),
+        (("-o", "end"), "% note: the tier has no record of 'codecs' from start=end on"),
         (
             ("-o", "s@2001-01-01", "-o", "e@2001-01-02"),
             "% note: no record of 'codecs' lies between start=2001-01-01 and end=2001-01-02",
@@ -345,6 +350,23 @@ def test_a_disk_that_is_full_is_named(
         assert main(words) == 1
     said = capsys.readouterr().err
     assert said.startswith(f"remote-fetch: --to {tmp_path / 'out'}: No space left on device. The same command again ")
+    assert main(words) == 0
+    assert found(tmp_path / "out").num_rows == wanted("codecs").num_rows
+
+
+def test_an_interrupted_export_says_how_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    words = ["export", "--url", Tier(SETS[0]).url, "-t", "codecs", "--to", str(tmp_path / "out")]
+    with monkeypatch.context() as patch:
+        patch.setattr(ParquetFiles, "write", interrupt)
+        assert main(words) == 130
+        assert "% interrupted: the same command again goes on" in capsys.readouterr().err
+        assert main([*words, "-q"]) == 130
+    assert "interrupted" not in capsys.readouterr().err
     assert main(words) == 0
     assert found(tmp_path / "out").num_rows == wanted("codecs").num_rows
 

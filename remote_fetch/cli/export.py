@@ -27,6 +27,7 @@ from remote_fetch.cli.options import (
     partitions_from,
 )
 from remote_fetch.cli.progress import Progress
+from remote_fetch.cli.report import resumable
 from remote_fetch.cli.typed import add_typed_options, refuse_packs, typed_config
 from remote_fetch.config.settings import typed_option
 from remote_fetch.errors import ConfigError
@@ -89,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
             progress(event)
 
         config = typed_config(arguments, config_from(arguments))
-        with _named(arguments.to):
+        with resumable(is_quiet=arguments.quiet), _named(arguments.to):
             report = export_topic(
                 arguments.topic,
                 to=arguments.to,

@@ -120,7 +120,8 @@ def run(arguments: argparse.Namespace) -> int:
         finally:
             progress.stop()
             if has_report(session) and not arguments.quiet:
-                print(f"% {found} record matches" if found == 1 else f"% {found} records match", file=sys.stderr)
+                so_far = "" if sys.exc_info()[0] is None else " so far"
+                print(f"% {found} record{' matches' if found == 1 else 's match'}{so_far}", file=sys.stderr)
                 print_report(session, time.monotonic() - began, None, prices)
     return 0 if found else NEGATIVE
 

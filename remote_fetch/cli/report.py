@@ -8,13 +8,15 @@ Rules of the file:
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from remote_fetch.amounts import counted, human_bytes, per_get
 from remote_fetch.observe import Event, Notice, Report, unusable_text
 from remote_fetch.plan.prices import Prices
 from remote_fetch.session.session import IN_PLAIN_PYTHON
 
-__all__ = ["Warnings", "report_lines"]
+__all__ = ["Warnings", "report_lines", "resumable"]
 
 _MOST_ENDS = 100
 """Lines on the ends of partitions. A topic may have thousands of partitions."""
@@ -36,6 +38,17 @@ class Warnings:
         sys.stdout.flush()
         for text in dict.fromkeys(self._texts):
             print(f"% note: {text}", file=sys.stderr)
+
+
+@contextmanager
+def resumable(*, is_quiet: bool) -> Iterator[None]:
+    """Print, after Ctrl-C or SIGTERM, how to go on with a job that may be resumed."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not is_quiet:
+            print("% interrupted: the same command again goes on where this one ended", file=sys.stderr)
+        raise
 
 
 def report_lines(report: Report, elapsed_s: float, prices: Prices | None = None) -> list[str]:

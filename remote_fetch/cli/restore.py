@@ -23,6 +23,7 @@ from remote_fetch.cli.bounds import isolation_of
 from remote_fetch.cli.options import Once, add_common_options, add_json_option, config_from, pairs_from
 from remote_fetch.cli.output import print_report
 from remote_fetch.cli.progress import Progress
+from remote_fetch.cli.report import resumable
 from remote_fetch.config.client import check_client, check_utf8, of_librdkafka
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import TOPIC_NAME_RULE, TopicIdPartition, Uuid, is_topic_name
@@ -114,6 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.partitions,
     )
     with (
+        resumable(is_quiet=arguments.quiet),
         Progress("offsets restored", enabled=not arguments.quiet) as progress,
         Session.open(config, progress) as session,
         closing(target_from(arguments, arguments.to, to_topic)) as target,

@@ -119,7 +119,7 @@ def plan_wanted(
     for plan in plans:
         say_end(session.observe, plan.opened, stops[plan.opened.partition.partition])
     if spans and len(spans) == len(wanted.partitions):
-        say_if_empty(session.observe, repr(chosen[0].topic), wanted.given, spans)
+        say_if_empty(session.observe, chosen[0].topic, wanted.given, spans)
     return plans
 
 
@@ -133,19 +133,16 @@ class Span(NamedTuple):
     end_offset: int
 
 
-def say_if_empty(observe: Observer, records_of: str, given: tuple[Any, Any], spans: Collection[Span]) -> None:
-    """Report why times leave nothing to read in any partition. A read of nothing by offsets is what the user asked for.
-
-    `records_of` names the topic.
-    """
+def say_if_empty(observe: Observer, topic: str, given: tuple[Any, Any], spans: Collection[Span]) -> None:
+    """Report why times leave nothing to read in any partition. Offsets that do so are what the user asked for."""
     has_time = any(isinstance(bound, Timestamp) for span in spans for bound in (span.start, span.end))
     if not has_time or any(span.first < span.stop for span in spans):
         return
     start, end = given
     if all(isinstance(span.start, Timestamp) and span.first >= span.end_offset for span in spans):
-        text = f"start={start} is later than every record of {records_of}: the read begins at the end"
+        text = f"start={start} is later than every record of {topic!r}: the read begins at the end"
     else:
-        text = f"no record of {records_of} lies between start={start} and end={end}"
+        text = f"no record of {topic!r} lies between start={start} and end={end}"
     observe(Notice(text, is_warning=True))
 
 

@@ -110,9 +110,9 @@ def _words(event: Event) -> tuple[str, str] | None:
     """The text that is equal for all repetitions, and the full line. None for an event without a line."""
     match event:
         case Fallback():
-            what = f"read elsewhere ({event.reason})"
+            what = f"not read from the store ({event.reason})"
             why = f"{event.reason}: {event.detail}" if event.detail else event.reason
-            return what, f"offsets {event.first_offset} to {event.last_offset} are read elsewhere ({why})"
+            return what, f"offsets {event.first_offset} to {event.last_offset} are not read from the store ({why})"
         case RangeReread():
             return f"read again ({event.reason})", f"read again from position {event.position} ({event.reason})"
         case SegmentScanned():

@@ -15,7 +15,7 @@ from typing import Any
 
 from remote_fetch.errors import ConfigError, OffsetOutOfRange, Unlocatable
 from remote_fetch.model import IsolationLevel, TopicIdPartition
-from remote_fetch.observe import Observer, ignore
+from remote_fetch.observe import Notice, Observer, ignore
 from remote_fetch.prepare.arguments import bounds_by_partition, choose_partitions, parse_log_starts, parse_numbers
 from remote_fetch.prepare.bounds import Bound, resolve
 from remote_fetch.prepare.job import Span, say_if_empty
@@ -114,9 +114,20 @@ class _Reads:
             self._planner.say_log_start_unknown()
         plans = self._planner.open(self._chosen, self._planned, self._log_starts)
         if self._spans and len(self._spans) == len(plans):
-            records_of = f"{self._bounds.topic!r} in the tier" if self._is_tier else repr(self._bounds.topic)
-            say_if_empty(self._session.observe, records_of, (self._bounds.start, self._bounds.end), self._spans)
+            self._say_if_empty()
         return plans
+
+    def _say_if_empty(self) -> None:
+        """Report why the first run of an export finds nothing."""
+        topic, start = self._bounds.topic, self._bounds.start
+        if not self._is_tier:
+            say_if_empty(self._session.observe, topic, (start, self._bounds.end), self._spans)
+        elif all(span.first >= span.stop for span in self._spans):
+            hint = (
+                "" if self._session.brokers is None else ". end='latest' (--end latest) reads the brokers' records too"
+            )
+            text = f"the tier has no record of {topic!r} from start={start} on{hint}"
+            self._session.observe(Notice(text, is_warning=True))
 
     def _planned(self, opened: OpenPartition) -> tuple[PartitionPlan, int]:
         number = opened.partition.partition
@@ -143,8 +154,7 @@ class _Reads:
         if self._is_tier and isinstance(start, int) and isinstance(end, int) and start > end:
             end = start  # the tier ends before the wanted offset: nothing to read yet
         first, stop = resolve(opened, start, end, self._planner.times.first_offset_at)
-        end_offset = end if self._is_tier and isinstance(end, int) else opened.end_offset
-        self._spans.append(Span(start, end, first, stop, end_offset))
+        self._spans.append(Span(start, end, first, stop, opened.end_offset))
         return first, stop
 
     def _next_read(self, opened: OpenPartition, at: int, end: Bound) -> tuple[int, int]:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from remote_fetch.scan.scan import Scan
+
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
 
@@ -49,6 +51,18 @@ def test_what_is_printed_is_what_cat_prints(run: Run, bucket: str) -> None:
         assert found.lines
     report = run("grep", "-t", "shop", "--url", bucket, "-k", "k0").stderr
     assert "% 1 record matches" in report
+
+
+def test_a_search_that_is_interrupted_has_matches_so_far(
+    run: Run, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: Scan) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Scan, "batches", interrupt)
+    outcome = run("grep", "-t", "shop", "--url", bucket, "-k", "k0")
+    assert outcome.code == 130
+    assert "% 0 records match so far" in outcome.stderr.splitlines()
 
 
 def test_one_partition_of_a_key(run: Run, bucket: str) -> None:

@@ -33,11 +33,11 @@ LOGGED: list[tuple[Event, list[tuple[int, str]]]] = [
     (Notice("100 % full", is_warning=True), [(logging.WARNING, "100 % full")]),
     (
         Fallback(PARTITION, 1, 2, "not-found"),
-        [(logging.WARNING, f"{NAME}: offsets 1 to 2 are read elsewhere (not-found)")],
+        [(logging.WARNING, f"{NAME}: offsets 1 to 2 are not read from the store (not-found)")],
     ),
     (
         Fallback(PARTITION, 1, 2, "format", "version 9"),
-        [(logging.WARNING, f"{NAME}: offsets 1 to 2 are read elsewhere (format: version 9)")],
+        [(logging.WARNING, f"{NAME}: offsets 1 to 2 are not read from the store (format: version 9)")],
     ),
     (RangeReread(PARTITION, 7, "corrupt"), [(logging.WARNING, f"{NAME}: read again from position 7 (corrupt)")]),
     (
