@@ -9,6 +9,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -34,6 +35,7 @@ __all__ = [
 
 _TIMEOUT_S = 150
 _ANSWER_S = 10
+_ELECTED_S = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,8 @@ def wait_led(rig: Rig, topic: str, leader: int, partition: int = 0) -> None:
     rig.until(f"{topic}-{partition} to be readable", lambda: is_readable(rig, topic, partition), _TIMEOUT_S)
 
 
-def move_leader(rig: Rig, topic: str, assigned: Sequence[int], partition: int = 0) -> None:
-    """Give the partition to these brokers, in this order, wait until all are in sync, and let the first of them lead.
+def move_leader(rig: Rig, topic: str, assigned: Sequence[int]) -> None:
+    """Give partition 0 to these brokers, in this order, wait until all are in sync, and let the first of them lead.
 
     A new broker copies the leader's log from the start of its local part on.
     """
@@ -73,12 +75,20 @@ def move_leader(rig: Rig, topic: str, assigned: Sequence[int], partition: int = 
     _wait_for(
         rig,
         topic,
-        partition,
+        0,
         f"brokers {assigned}",
         lambda now: now.assigned == tuple(assigned) and now.in_sync == frozenset(assigned),
     )
-    _ask_controller(rig, lambda client, wanted: client.elect_leaders(0, {wanted.topic: [wanted.partition]}), topic)
-    wait_led(rig, topic, assigned[0], partition)
+    deadline_s = time.monotonic() + _TIMEOUT_S
+    while True:
+        _ask_controller(rig, lambda client, wanted: client.elect_leaders(0, {wanted.topic: [wanted.partition]}), topic)
+        try:  # a broker that is out of sync at that moment is not elected, and nothing tells of it
+            _wait_for(rig, topic, 0, f"led by {assigned[0]}", lambda now: now.leader == assigned[0], _ELECTED_S)
+            break
+        except TimeoutError:
+            if time.monotonic() > deadline_s:
+                raise
+    wait_led(rig, topic, assigned[0])
 
 
 @contextmanager
@@ -111,22 +121,29 @@ def _bytes_of(file: Path) -> bytes:
     return b""
 
 
-def _wait_for(rig: Rig, topic: str, partition: int, what: str, fits: Callable[[Replicas], bool]) -> None:
+def _wait_for(
+    rig: Rig,
+    topic: str,
+    partition: int,
+    what: str,
+    fits: Callable[[Replicas], bool],
+    timeout_s: float = _TIMEOUT_S,
+) -> None:
     def is_so() -> bool:
         with suppress(KafkaException):  # a broker that has just ended may be the one that was asked
             return fits(replicas(rig, topic, partition))
         return False
 
-    rig.until(f"{topic}-{partition} {what}", is_so, _TIMEOUT_S)
+    rig.until(f"{topic}-{partition} {what}", is_so, timeout_s)
 
 
-def _ask_controller(rig: Rig, ask: Callable[[Any, Any], object], topic: str, partition: int = 0) -> None:
-    """Send the controller a request that confluent_kafka does not have."""
+def _ask_controller(rig: Rig, ask: Callable[[Any, Any], object], topic: str) -> None:
+    """Send the controller a request about partition 0 that confluent_kafka does not have."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         from kafka import KafkaAdminClient, TopicPartition
     client = KafkaAdminClient(bootstrap_servers=rig.bootstrap.split(","))
     try:
-        ask(client, TopicPartition(topic, partition))
+        ask(client, TopicPartition(topic, 0))
     finally:
         client.close()
