@@ -30,7 +30,11 @@ __all__ = [
 
 
 class Locator(Protocol):
-    """Finds the segments of partitions. Callers use it from one thread at a time."""
+    """Finds the segments of partitions.
+
+    Several threads may call it at once, each about another partition, beside one call of `partitions`. A
+    `StepwiseLocator` and a `PlannedLocator` are called by one thread at a time.
+    """
 
     def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
         """The partitions of a topic (NAME or NAME:ID; None: of all topics). Raises UnknownTopic.

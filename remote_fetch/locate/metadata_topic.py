@@ -141,9 +141,9 @@ class MetadataTopicLocator(ExactEnds):
 
     def _succeed(self) -> None:
         """Report the end of a failure, if one was reported."""
-        self.failure = None
-        if self._reported is not None:
-            with self._noting:
+        with self._noting:
+            self.failure = None
+            if self._reported is not None:
                 self._recovered()
                 self._reported = None
 
@@ -168,12 +168,11 @@ class MetadataTopicLocator(ExactEnds):
 
     def pass_on_remarks(self) -> None:
         """Give new reports of the cache to `remark`."""
-        remarks = () if self._topic is None else self._topic.remarks
-        if len(remarks) > self._remarked:
-            with self._noting:
-                for each in remarks[self._remarked :]:
-                    self._remark(each)
-                self._remarked = len(remarks)
+        with self._noting:
+            remarks = () if self._topic is None else self._topic.remarks
+            for each in remarks[self._remarked :]:
+                self._remark(each)
+            self._remarked = len(remarks)
 
     def take_credentials(self, topic: MetadataTopic | None) -> None:
         """Ask again, because the credentials have changed: from now on with another client of the same topic.

@@ -143,6 +143,7 @@ class ServiceLocator(ExactEnds):
             self._is_failing = True
 
     def _answers(self) -> None:
-        if self._is_failing:
-            self._recovered()
-        self._is_failing = False
+        with self._noting:  # else a failure of this moment would be reported, and its end never
+            if self._is_failing:
+                self._recovered()
+            self._is_failing = False

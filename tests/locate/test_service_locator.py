@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count
 from typing import cast
 
 import pytest
@@ -242,3 +243,28 @@ def test_threads_that_fail_at_the_same_moment_report_it_once() -> None:
     locator = ServiceLocator(cast(Cluster, Brokers()), cast(ServiceClient, Silent()), say=say)
     at_once([partial(locator.refresh, replace(PARTITION, partition=number)) for number in (2, 3)])
     assert len(said) == 1
+
+
+def test_a_failure_beside_a_recovery_is_reported() -> None:
+    said, failing = list[str | None](), {2, 3}
+    again = threading.Thread(target=lambda: locator.refresh(PARTITION))
+
+    class Half:
+        def segments(self, partition: TopicIdPartition, **_: object) -> None:
+            if partition.partition in failing:
+                raise StorageUnavailable("no answer")
+
+    def recovered() -> None:
+        said.append(None)
+        again.start()
+        again.join(0.2)
+
+    clock = count(step=100).__next__
+    locator = ServiceLocator(
+        cast(Cluster, Brokers()), cast(ServiceClient, Half()), say=said.append, recovered=recovered, clock=clock
+    )
+    locator.refresh(PARTITION)
+    failing.remove(2)
+    locator.refresh(replace(PARTITION, partition=2))
+    again.join(60)
+    assert said == ["no answer", None, "no answer"]
