@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from itertools import count
 
 from confluent_kafka import KafkaException
 
@@ -46,7 +47,9 @@ class FeedContext:
         self._readers = 1
         self._lock = threading.Lock()
         self._circuit = circuit or Circuit()
-        self._topics: dict[str, dict[int, TopicIdPartition]] = {}
+        self._turns = count()
+        self._topics: dict[str, tuple[int, dict[int, TopicIdPartition]]] = {}  # with the turn of the question
+        self._forgotten: dict[str, int] = {}  # the turn of the last `forget`
         self._failures: dict[str, SharedFailure] = {}
         self._local_starts: dict[TopicIdPartition, tuple[float, int | None]] = {}
         self._asking = threading.Lock()
@@ -68,30 +71,40 @@ class FeedContext:
 
     def partition(self, topic: str, number: int) -> TopicIdPartition:
         """The partition with its topic id. Raises UnknownTopic and KafkaException."""
-        known = self._topics.get(topic, {}).get(number) or self._found(topic).get(number)
+        known = self._known(topic).get(number) or self._found(topic).get(number)
         if known is None:
             raise UnknownTopic(f"topic {topic!r} has no partition {number}", topic=topic)
         return known
 
+    def _known(self, topic: str) -> dict[int, TopicIdPartition]:
+        """The partitions of a topic, if they were asked for after the last `forget`. Else none."""
+        turn, partitions = self._topics.get(topic, (-1, {}))
+        return partitions if turn > self._forgotten.get(topic, -1) else {}
+
     def _found(self, topic: str) -> dict[int, TopicIdPartition]:
         """The partitions of a topic. Workers that want them at the same time share one answer, or its error."""
-        before, asked_s = self._topics.get(topic), self.clock()
+        before, asked_s = self._known(topic), self.clock()
         with self._naming:
-            known = self._topics.get(topic)
-            if known is None or known is before:
+            known = self._known(topic)
+            if not known or known is before:
                 failure = self._failures.setdefault(topic, SharedFailure(self.clock))
                 failure.check(asked_s)
+                turn = next(self._turns)
                 with failure.kept(RemoteFetchError, KafkaException):
                     known = {partition.partition: partition for partition in self.session.locator.partitions(topic)}
-                self._topics[topic] = known
+                self._topics[topic] = turn, known
             return known
 
     def known(self, topic: str, number: int) -> TopicIdPartition:
         """The partition, with its topic id if a former request told it. Makes no request."""
-        return self._topics.get(topic, {}).get(number) or TopicIdPartition(NO_ID, topic, number)
+        return self._known(topic).get(number) or TopicIdPartition(NO_ID, topic, number)
 
     def forget(self, topic: str) -> None:
-        """Forget the partitions of a topic, because another topic may have this name now."""
+        """Forget the partitions of a topic, because another topic may have this name now.
+
+        The answer to a question that is under way does not count later.
+        """
+        self._forgotten[topic] = next(self._turns)
         self._topics.pop(topic, None)
 
     def local_start(self, partition: TopicIdPartition, max_age_s: float) -> int | None:
@@ -105,7 +118,7 @@ class FeedContext:
             known = self._local_starts.get(partition)
             if known is None or self.clock() - known[0] > max_age_s:
                 topics = tuple(self._topics.values())
-                others = [each for topic in topics for each in topic.values() if self._goes_along(each, partition)]
+                others = [each for _, topic in topics for each in topic.values() if self._goes_along(each, partition)]
                 wanted = [partition, *others]
                 found = self.session.local_starts(wanted)
                 self._local_starts.update({each: (self.clock(), found.get(each)) for each in wanted})

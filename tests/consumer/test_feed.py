@@ -80,6 +80,20 @@ def test_the_partitions_of_a_topic_are_asked_for_once() -> None:
     assert asked == ["t", "t"]
 
 
+def test_an_answer_from_before_another_topic_of_the_name_does_not_count() -> None:
+    """The topic was made anew while a worker asked for its partitions."""
+    old, new = PARTITION, replace(PARTITION, topic_id=Uuid(b"n" * 16))
+    answers = [old, new]
+
+    def partitions(topic: str) -> tuple[TopicIdPartition, ...]:
+        context.forget(topic)
+        return (answers.pop(0),)
+
+    session: Any = SimpleNamespace(locator=SimpleNamespace(partitions=partitions))
+    context = FeedContext(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20)
+    assert [context.partition("t", 3) for _ in range(2)] == [old, new]
+
+
 @pytest.mark.parametrize("error", [StorageTimeout("silent"), KafkaException(KafkaError(KafkaError._TIMED_OUT))])
 def test_workers_that_wait_for_the_same_topic_share_its_error(error: Exception) -> None:
     """Else the last of many workers would wait many times as long. A later question is asked."""
@@ -326,7 +340,7 @@ def test_after_a_truncation_another_topic_of_the_name_is_out_of_range(is_same: b
     with Session(Config.parse({}), Bucket(log.segments())) as session:
         context = FeedContext(session, IsolationLevel.READ_UNCOMMITTED, 64 << 20, 64 << 20)
         known = (log if is_same else other).topic_id_partition
-        context._topics["t"] = {0: known}
+        context._topics["t"] = 0, {0: known}
         feed = Feed(context, "t", 0, 10, known.topic_id)
         while feed.wants_work:
             feed.work()
