@@ -91,7 +91,9 @@ class FeedContext:
                 failure.check(asked_s)
                 turn = next(self._turns)
                 with failure.kept(RemoteFetchError, KafkaException):
-                    known = {partition.partition: partition for partition in self.session.locator.partitions(topic)}
+                    # Only the names: each feed looks its own segments up.
+                    found = self.session.locator.partitions(topic, ())
+                    known = {partition.partition: partition for partition in found}
                 self._topics[topic] = turn, known
             return known
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
@@ -51,7 +51,7 @@ class Locator:
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
 
-    def partitions(self, topic: str) -> tuple[TopicIdPartition, ...]:
+    def partitions(self, topic: str, numbers: Collection[int]) -> tuple[TopicIdPartition, ...]:
         return (PARTITION,)
 
     def refresh(self, partition: TopicIdPartition) -> Any:
@@ -65,8 +65,9 @@ def test_the_partitions_of_a_topic_are_asked_for_once() -> None:
     asked: list[str] = []
     waits = threading.Event()
 
-    def partitions(topic: str) -> tuple[TopicIdPartition, ...]:
+    def partitions(topic: str, numbers: Collection[int]) -> tuple[TopicIdPartition, ...]:
         asked.append(topic)
+        assert numbers == (), "each feed lists its own segments"
         waits.wait(0.2)
         return (PARTITION,)
 
@@ -85,7 +86,7 @@ def test_an_answer_from_before_another_topic_of_the_name_does_not_count() -> Non
     old, new = PARTITION, replace(PARTITION, topic_id=Uuid(b"n" * 16))
     answers = [old, new]
 
-    def partitions(topic: str) -> tuple[TopicIdPartition, ...]:
+    def partitions(topic: str, numbers: Collection[int]) -> tuple[TopicIdPartition, ...]:
         context.forget(topic)
         return (answers.pop(0),)
 
@@ -104,7 +105,7 @@ def test_workers_that_wait_for_the_same_topic_share_its_error(error: Exception) 
         looks.append(None)
         return float(len(looks))
 
-    def partitions(topic: str) -> tuple[TopicIdPartition, ...]:
+    def partitions(topic: str, numbers: Collection[int]) -> tuple[TopicIdPartition, ...]:
         asked.append(topic)
         assert eventually(lambda: len(looks) >= 4)  # all four have looked at the clock, which is before they wait
         raise error
@@ -237,7 +238,9 @@ def test_one_question_is_for_all_known_partitions_of_all_topics() -> None:
 
     sibling, other = replace(PARTITION, partition=4), TopicIdPartition(Uuid(b"j" * 16), "u", 0)
     topics = {"t": (PARTITION, sibling), "u": (other,)}
-    session: Any = SimpleNamespace(locator=SimpleNamespace(partitions=topics.get), local_starts=local_starts)
+    session: Any = SimpleNamespace(
+        locator=SimpleNamespace(partitions=lambda topic, numbers: topics[topic]), local_starts=local_starts
+    )
     context = FeedContext(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20)
     assert [context.partition(name, number) for name, number in (("t", 3), ("u", 0))] == [PARTITION, other]
     assert context.local_start(other, 30.0) == 20

@@ -293,7 +293,7 @@ def test_the_topic_is_looked_up_again_where_the_log_may_be_another_topics(what: 
     partition = bench.partition(0)
     bench.librdkafka.stopped.add(0)
     answers = [{TopicIdPartition(Uuid(name * 16), "t", 0)} for name in (b"o", b"n")]
-    bench.session.locator = SimpleNamespace(partitions=lambda topic: answers.pop(0))
+    bench.session.locator = SimpleNamespace(partitions=lambda *_: answers.pop(0))
     bench.context.partition("t", 0)
     changes: dict[str, Callable[[], object]] = {
         "reset": lambda: bench.partitions.reset(partition, -1001),
