@@ -37,8 +37,8 @@ __all__ = ["MAX_ANSWER_BYTES", "Answer", "HttpChannel"]
 MAX_ANSWER_BYTES = 16 << 20
 """The largest answer that is held, after it is inflated."""
 _PIECE_BYTES = 64 << 10
-_CONNECTIONS = 8
-"""How many connections are kept. More may be open at once."""
+_CONNECTIONS = 16
+"""How many connections are kept, as many as a consumer has workers. More may be open at once."""
 
 
 class Answer(NamedTuple):
