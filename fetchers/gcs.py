@@ -33,6 +33,7 @@ from remote_fetch.deadline import Deadline
 from remote_fetch.errors import ConfigError, StorageUnavailable
 from remote_fetch.failures.store_errors import RefusedError
 from remote_fetch.fetch.spi import ObjectInfo
+from remote_fetch.hosts import without_slash
 from remote_fetch.model import Buffer
 
 __all__ = ["GcsFetcher", "page_of"]
@@ -284,10 +285,9 @@ class GcsFetcher(CloudFetcher):
         given = {**given, "token": _with_access_token(token)} if token is not None else given
         check_objects(given, ("session_kwargs",))
         check_endpoint(given)
-        if given.get("endpoint_url"):  # gcsfs puts a slash behind it, and no server knows the path `//storage`
-            given = {**given, "endpoint_url": str(given["endpoint_url"]).rstrip("/")}
         limits = aiohttp.ClientTimeout(total=timeouts.read_s, sock_connect=timeouts.connect_s)
-        return with_defaults(given, {"access": "read_only", "requests_timeout": limits, "session_kwargs": {}})
+        defaults = {"access": "read_only", "requests_timeout": limits, "session_kwargs": {}}
+        return with_defaults(without_slash(given), defaults)
 
     def prepare(self, filesystem: Any, timeouts: Timeouts) -> None:
         """As `CloudFetcher.prepare`: bounds renewals, and takes the client certificate of the machine (mutual TLS)."""

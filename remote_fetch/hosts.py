@@ -8,11 +8,13 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 from remote_fetch.errors import ConfigError
 
-__all__ = ["check_password", "is_http_url", "is_loopback", "is_path", "shown_url"]
+__all__ = ["check_password", "is_http_url", "is_loopback", "is_path", "shown_url", "without_slash"]
 
 _CONTAINERS = frozenset({"abfs", "abfss", "wasb", "wasbs"})
 """Schemes whose URLs have a container where others have the user: `abfs://container@account.dfs.core.windows.net`."""
@@ -76,3 +78,9 @@ def check_password(url: str, key: str) -> None:
             key=key,
             hint="A path of that name is ./NAME",
         )
+
+
+def without_slash(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Options of gcsfs. It puts a slash behind `endpoint_url`, and no server knows the path `//storage`."""
+    endpoint = options.get("endpoint_url")
+    return {**options, "endpoint_url": str(endpoint).rstrip("/")} if endpoint else options

@@ -16,6 +16,7 @@ from typing import Any
 from remote_fetch.errors import ConfigError, MissingExtra
 from remote_fetch.failures.store_errors import failure_of
 from remote_fetch.fetch.plugins import scheme_of
+from remote_fetch.hosts import without_slash
 
 __all__ = ["direct", "folder_of", "is_object_store", "open_filesystem", "protocols_of"]
 
@@ -105,7 +106,7 @@ def _of_gcs(options: Mapping[str, Any]) -> Mapping[str, Any]:
 
     given = options.get("session_kwargs") or {}
     traces = [*(given.get("trace_configs") or ()), DirectSessions()]
-    return {**options, "session_kwargs": {**given, "trace_configs": traces}}
+    return {**without_slash(options), "session_kwargs": {**given, "trace_configs": traces}}
 
 
 def is_object_store(filesystem: Any) -> bool:

@@ -34,6 +34,14 @@ def test_nothing_is_written_to_the_host_of_a_redirect(status: int) -> None:
     assert server.redirected == ["POST"] * 2
 
 
+@pytest.mark.parametrize("end", ["/", "//"])
+def test_an_endpoint_of_a_target_may_end_with_a_slash(end: str) -> None:
+    """gcsfs asks for `//upload/storage/v1/`, which no server knows."""
+    options = {"endpoint_url": f"http://127.0.0.1:1{end}", "token": "anon"}
+    for opened in (open_filesystem("gs://bucket/a", options, key="to")[0], direct(GCSFileSystem(**options))):
+        assert opened.base == "http://127.0.0.1:1/storage/v1/"
+
+
 def test_a_filesystem_is_opened_once_and_has_the_traces_of_its_options() -> None:
     traced: list[str] = []
 
