@@ -143,8 +143,7 @@ class RemoteFetchError(Exception):
     def at(self, **where: Any) -> Self:
         """Fill in the context fields that are still unknown, and return the error itself.
 
-        A pure parser knows only a position. Each caller adds the fields that it knows. It never overwrites a field,
-        because code nearer to the fault has set it.
+        A pure parser knows only a position. Each caller adds what it knows, and keeps what nearer code has set.
         """
         for name, value in where.items():
             if getattr(self, name) is None:
@@ -223,9 +222,16 @@ class SegmentNotFound(FallsBackError):
 
 
 class StorageDenied(FallsBackError):
-    """The store refused the credentials or the URL (401, 403). On S3 also a missing object without ListBucket."""
+    """The store refused the credentials or the URL (401, 403). On S3 also a missing object without ListBucket.
+
+    `is_of_object` is True if the object alone is to blame: it is archived, or its key (KMS) cannot be used.
+    """
 
     kind = ErrorKind.AUTH
+
+    def __init__(self, message: str, *, is_of_object: bool = False, **where: Any) -> None:
+        super().__init__(message, **where)
+        self.is_of_object = is_of_object
 
 
 class StorageTimeout(FallsBackError):
@@ -367,9 +373,7 @@ class UndecodableValue(FatalError, ValueError):
         **where: Any,
     ) -> None:
         super().__init__(message, **where)
-        self.column = column
-        self.schema = schema
-        self.reason = reason
+        self.column, self.schema, self.reason = column, schema, reason
 
 
 class UnknownSchema(FatalError, LookupError):

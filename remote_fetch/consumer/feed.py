@@ -159,8 +159,8 @@ class Feed:
         except RemoteFetchError as error:
             self._say(error)
             # The first error says more than "no other object has it".
-            kind = ErrorKind.NOT_FOUND if isinstance(error.__cause__, SegmentNotFound) else error.kind
-            return self._end(Ending(self.offset, kind, True, is_storage_failure(kind), self.log))
+            first = error.__cause__ if isinstance(error.__cause__, SegmentNotFound) else error
+            return self._end(Ending(self.offset, first.kind, True, is_storage_failure(first), self.log))
         except BaseException as error:  # a fetcher may have a bug, and a library in Rust raises no Exception in a panic
             self._say(unexpected(error))
             return self._end(Ending(self.offset, Ending.UNEXPECTED, is_failure=True, log=self.log))

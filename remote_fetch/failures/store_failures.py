@@ -54,6 +54,7 @@ ABSENT = Failure(SegmentNotFound, "no such object")
 _GONE = partial(SegmentNotFound, is_absent=False)
 SENT_NOTHING = partial(StorageUnavailable, may_have_sent=False)
 """The class of failures by which no byte of the object came."""
+_OF_OBJECT = partial(StorageDenied, is_of_object=True)
 WITHOUT_CODE = Failure(
     _GONE,
     "an answer says that there is no such object, and has no code of the store",
@@ -106,9 +107,9 @@ ELSEWHERE = Failure(
     "the bucket is to be asked for somewhere else",
     "Set the bucket's region or endpoint in remote.storage.options.*",
 )
-_ARCHIVED = Failure(StorageDenied, "the object is archived", "Restore it to a storage class that can be read at once")
+_ARCHIVED = Failure(_OF_OBJECT, "the object is archived", "Restore it to a storage class that can be read at once")
 _NO_KEY = Failure(
-    StorageDenied,
+    _OF_OBJECT,
     "the key (KMS) with which the object is encrypted cannot be used",
     "The key has to be enabled: enable it again, or cancel its deletion",
 )

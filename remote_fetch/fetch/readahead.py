@@ -315,7 +315,8 @@ class RangeReader:
             try:
                 return measured()
             except StorageDenied as error:
-                repeats = not given_up.is_set() and self.renewal.refresh_after_refusal(generation)
+                may_repeat = not (error.is_of_object or given_up.is_set())
+                repeats = may_repeat and self.renewal.refresh_after_refusal(generation)
                 if not repeats or given_up.is_set():  # during the look-up, which may take long
                     raise
                 retried(error)

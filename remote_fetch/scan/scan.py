@@ -125,7 +125,7 @@ class Scan:
             yield from self._flush(work.partition)
             if isinstance(work, BrokerWork) or not self._fallback.allows(error):
                 raise
-            if is_storage_failure(error.kind):
+            if is_storage_failure(error):
                 self._circuit = self._circuit.failed(error.kind, now_ms())
             is_gone = isinstance(error.__cause__, SegmentNotFound)  # the first error says more than "no other copy"
             self._give_to_broker(work, SegmentNotFound.kind if is_gone else error.kind, str(error))

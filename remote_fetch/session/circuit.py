@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from remote_fetch.errors import ErrorKind
+from remote_fetch.errors import ErrorKind, RemoteFetchError, StorageDenied
 
 __all__ = ["Circuit", "is_storage_failure"]
 
@@ -22,9 +22,9 @@ _STORAGE_FAILURES = frozenset(
 )
 
 
-def is_storage_failure(kind: ErrorKind) -> bool:
+def is_storage_failure(error: RemoteFetchError) -> bool:
     """Whether an error concerns the storage as a whole, and not a single object."""
-    return kind in _STORAGE_FAILURES
+    return error.kind in _STORAGE_FAILURES and not (isinstance(error, StorageDenied) and error.is_of_object)
 
 
 @dataclass(frozen=True, slots=True)

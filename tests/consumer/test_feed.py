@@ -160,11 +160,12 @@ def caused(error: RemoteFetchError, cause: RemoteFetchError) -> RemoteFetchError
     ("error", "reason", "opens"),
     [
         (StorageDenied("no"), "auth", True),
+        (StorageDenied("archived", is_of_object=True), "auth", False),
         (caused(Unlocatable("no object", first=7, last=9), SegmentNotFound("404")), "not-found", False),
         (ZeroDivisionError(), "error", False),
         (Panic(), "error", False),
     ],
-    ids=["denied", "not found", "a bug", "a panic"],
+    ids=["denied", "archived", "not found", "a bug", "a panic"],
 )
 def test_a_failure_is_counted_by_its_reason(error: BaseException, reason: str, opens: bool) -> None:
     feed, context, fallbacks = ended(error)

@@ -317,6 +317,21 @@ def test_what_can_be_done_about_a_refusal_is_said(error: Exception, word: str) -
     assert word in (failure.hint or "")
 
 
+@pytest.mark.parametrize(
+    ("code", "is_of_object"),
+    [
+        ("AccessDenied", False),
+        ("InvalidObjectState", True),
+        ("KMS.DisabledException", True),
+        ("KMS.NotFoundException", True),
+    ],
+)
+def test_an_object_that_is_archived_or_has_no_key_says_nothing_of_others(code: str, is_of_object: bool) -> None:
+    failure = failure_of(of_s3(code, 403), "x")
+    assert isinstance(failure, StorageDenied)
+    assert failure.is_of_object == is_of_object
+
+
 def is_absent(error: Exception) -> bool:
     failure = failure_of(error, "x")
     return isinstance(failure, SegmentNotFound) and failure.is_absent

@@ -379,6 +379,7 @@ class Renewing(Fetcher):
 
     refreshed = 0
     refuses_for_ever = False
+    is_archived = False
 
     def refresh_credentials(self) -> None:
         self.refreshed += 1
@@ -386,7 +387,7 @@ class Renewing(Fetcher):
     def fetch_log_segment(self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1) -> Any:
         data = super().fetch_log_segment(metadata, start_position, end_position)
         if not self.refreshed or self.refuses_for_ever:
-            raise StorageDenied("expired")
+            raise StorageDenied("expired", is_of_object=self.is_archived)
         return data
 
 
@@ -410,6 +411,14 @@ def test_a_refusal_that_new_credentials_do_not_end_is_raised(make: Made) -> None
             made.read(ranges([100])[0])
     assert fetcher.refreshed == 1
     assert len(fetcher.asked) == 3  # the second range is not asked for twice
+
+
+def test_other_credentials_do_not_restore_an_object(make: Made) -> None:
+    fetcher = Renewing()
+    fetcher.is_archived = True
+    with pytest.raises(StorageDenied):
+        make(fetcher).read(ranges([100])[0])
+    assert (fetcher.refreshed, len(fetcher.asked)) == (0, 1)
 
 
 def test_retries_end_with_the_time_limit(make: Made) -> None:

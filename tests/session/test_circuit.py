@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remote_fetch.errors import ErrorKind
+from remote_fetch.errors import CorruptSegment, SegmentNotFound, StorageDenied
 from remote_fetch.session.circuit import Circuit, is_storage_failure
 
 
@@ -30,6 +30,7 @@ def test_it_is_open_until_the_pause_is_over() -> None:
 
 
 def test_what_one_object_is_to_blame_for_opens_no_circuit() -> None:
-    assert is_storage_failure(ErrorKind.AUTH)
-    assert not is_storage_failure(ErrorKind.CORRUPT)
-    assert not is_storage_failure(ErrorKind.NOT_FOUND)
+    assert is_storage_failure(StorageDenied("no"))
+    assert not is_storage_failure(StorageDenied("archived", is_of_object=True))
+    assert not is_storage_failure(CorruptSegment("no batch"))
+    assert not is_storage_failure(SegmentNotFound("404"))
