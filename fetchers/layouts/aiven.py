@@ -44,10 +44,11 @@ from remote_fetch.errors import (
     RemoteFetchError,
     SegmentNotFound,
     StorageDenied,
+    StorageUnavailable,
     UnsupportedFormat,
 )
 from remote_fetch.fetch.inventory import ExpectedObject
-from remote_fetch.fetch.spi import BrokerStorage, ObjectStore
+from remote_fetch.fetch.spi import BrokerStorage, ObjectStore, SizedStore
 from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 
 __all__ = ["AivenLayout"]
@@ -352,10 +353,18 @@ def _other_prefix(prefix: str) -> ConfigError:
 
 
 def _stored(store: ObjectStore, name: str, wanted: ByteRange, object_bytes: int) -> memoryview:
-    """Bytes of an object. At its end by the manifest a byte more is asked for, which must not be there."""
+    """Bytes of an object. At its end by the manifest a byte more is asked for, which must not be there.
+
+    Alibaba's OSS answers such a range with the whole object, which is no answer. Then the object's size is asked for.
+    """
     if wanted.end < object_bytes:
         return _whole(store.get(name, *wanted), wanted)
-    found = memoryview(store.get(name, wanted.start, wanted.end + 1))
+    try:
+        found = memoryview(store.get(name, wanted.start, wanted.end + 1))
+    except StorageUnavailable:
+        if not isinstance(store, SizedStore) or store.size(name) != object_bytes:
+            raise
+        found = memoryview(store.get(name, *wanted))
     if found.nbytes > wanted.end - wanted.start:
         raise CorruptSegment(f"the object goes on behind byte {object_bytes}, where its manifest ends it")
     return _whole(found, wanted)

@@ -110,6 +110,32 @@ def test_a_manifest_that_ends_the_object_too_soon(kept: int, packs: bool) -> Non
         opened().read_segment(Store(objects), whole.metadata, 0, -1)
 
 
+class Unbounded(Store):
+    """As Alibaba's OSS: a range that ends behind the object is answered with the whole object."""
+
+    told_bytes = 0
+
+    def get(self, name: str, start: int = 0, end: int = -1) -> bytes:
+        if start > 0 and end > len(self.objects[name]):
+            raise StorageUnavailable("the store answered a range without saying which")
+        return super().get(name, start, end)
+
+    def size(self, name: str) -> int:
+        return len(self.objects[name]) + self.told_bytes
+
+
+def test_a_store_that_refuses_a_range_that_ends_behind_the_object() -> None:
+    """Of such a store no end of a segment and no last index came."""
+    written = Written(LOG, 100, True)
+    store = Unbounded(written.objects())
+    assert bytes(opened().read_segment(store, written.metadata, 150, -1)) == LOG[150:]
+    assert bytes(opened().read_segment(store, written.metadata, len(LOG), -1)) == b""
+    assert all(opened().read_index(store, written.metadata, kind) for kind in IndexType)
+    store.told_bytes = 1
+    with pytest.raises(StorageUnavailable):
+        opened().read_segment(store, written.metadata, 150, -1)
+
+
 @pytest.mark.parametrize("seals", [False, True])
 def test_indexes(keyed: AivenLayout, seals: bool) -> None:
     written = Written(LOG, key_pair=("k1", KEY) if seals else None, start_offset=1000 + seals)
