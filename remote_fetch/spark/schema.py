@@ -17,8 +17,9 @@ from remote_fetch.errors import ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructField
 
-__all__ = ["as_spark", "columns_of", "source_columns", "source_schema"]
+__all__ = ["as_spark", "columns_of", "kind_of", "source_columns", "source_schema"]
 
 _HEADERS = "array<struct<key:string,value:binary>>"
 _TYPES = {
@@ -57,7 +58,7 @@ def source_schema(columns: Iterable[str]) -> dict[str, Any]:
 
 
 def columns_of(fields: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """The columns of a schema, which is given as the name and the `simpleString()` of each field.
+    """The columns of a schema, which is given as the name and the `kind_of` of each field.
 
     Raises ConfigError for a name or a type that the source does not have.
     """
@@ -74,6 +75,13 @@ def columns_of(fields: Iterable[tuple[str, str]]) -> tuple[str, ...]:
         columns.append(name)
     schema_for(columns)
     return tuple(columns)
+
+
+def kind_of(field: StructField) -> str:
+    """The type, which PySpark compares with that of the rows. `simpleString` lacks NOT NULL."""
+    text = field.dataType.json()
+    takes_null = field.nullable and '"nullable":false' not in text and '"containsNull":false' not in text
+    return field.dataType.simpleString() + ("" if takes_null else " NOT NULL")
 
 
 def as_spark(batch: pa.RecordBatch) -> pa.RecordBatch:

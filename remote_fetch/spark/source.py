@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from remote_fetch.errors import ConfigError, RemoteFetchError
 from remote_fetch.spark.batch import BatchReader, PushingReader
 from remote_fetch.spark.brief_errors import brief
 from remote_fetch.spark.budgets import split_among
 from remote_fetch.spark.options import SourceOptions, parse_options
-from remote_fetch.spark.schema import columns_of, source_columns, source_schema
+from remote_fetch.spark.schema import columns_of, kind_of, source_columns, source_schema
 from remote_fetch.spark.typed import as_planned, plan_of, spark_schema, typed_columns_of
 
 if TYPE_CHECKING:
@@ -108,10 +108,4 @@ def _columns(options: SourceOptions, schema: StructType) -> tuple[tuple[str, ...
     if typed is not None:
         typed = as_planned(typed, options, schema)
         return typed_columns_of(typed, options, schema), typed
-    return columns_of((field.name, _kind(field)) for field in schema.fields), None
-
-
-def _kind(field: StructField) -> str:
-    """The type, which PySpark compares with that of the rows. `simpleString` lacks NOT NULL."""
-    takes_null = '"nullable":false' not in field.json() and '"containsNull":false' not in field.json()
-    return field.dataType.simpleString() + ("" if takes_null else " NOT NULL")
+    return columns_of((field.name, kind_of(field)) for field in schema.fields), None

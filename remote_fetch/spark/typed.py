@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError
 from remote_fetch.spark.options import SourceOptions
-from remote_fetch.spark.schema import columns_of, source_columns
+from remote_fetch.spark.schema import columns_of, kind_of, source_columns
 from remote_fetch.tables.task_reader import typed_columns
 from remote_fetch.typed.plan import ColumnPlan, TypedPlan, plan_typed
 
@@ -71,11 +71,11 @@ def typed_columns_of(plan: TypedPlan, options: SourceOptions, schema: StructType
     added = {f"{name}_{what}" for name in kept for what in ("raw", "error")}
     plain = [field for field in schema.fields if field.name not in typed and field.name not in added]
     if plain:
-        columns_of((field.name, field.dataType.simpleString()) for field in plain)
+        columns_of((field.name, kind_of(field)) for field in plain)
     names = tuple(field.name for field in schema.fields if field.name not in added)
     expected = _from_arrow(typed_schema(plan, options, names))
-    found = [(field.name, field.dataType.simpleString()) for field in schema.fields]
-    wanted = [(field.name, field.dataType.simpleString()) for field in expected.fields]
+    found = [(field.name, kind_of(field)) for field in schema.fields]
+    wanted = [(field.name, kind_of(field)) for field in expected.fields]
     if found != wanted:
         raise ConfigError(
             f"kafka_remote: the given schema {_shown(found)} is not that of the typed columns, {_shown(wanted)}",

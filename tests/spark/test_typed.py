@@ -12,6 +12,7 @@ import pytest
 from remote_fetch.errors import ConfigError
 from remote_fetch.spark import backfill
 from remote_fetch.spark.options import parse_options
+from remote_fetch.spark.source import KafkaRemoteDataSource
 from remote_fetch.spark.typed import plan_of
 from tests.spark.buckets import bucket_alone
 from tests.spark.queries import run_to_end
@@ -99,3 +100,13 @@ def test_several_topics_need_one_schema(registry: RegistryDouble, options: dict[
         with pytest.raises(ConfigError, match="several topics"):
             plan_of(parse_options({**options, **how}), learns=False)
     assert plan_of(parse_options({**options, "subscribe": "a,b", "value.schema.subject": "orders-value"}), learns=True)
+
+
+@pytest.mark.parametrize("column", ["offset", "value"])
+def test_a_schema_without_nulls_is_refused_before_a_task_begins(options: dict[str, str], column: str) -> None:
+    source = KafkaRemoteDataSource({**options, "subscribe": "orders"})
+    schema = source.schema()
+    source.reader(schema)
+    schema[column].nullable = False
+    with pytest.raises(ConfigError, match=r"of the given schema has the type .* NOT NULL|the given schema .* NOT NULL"):
+        source.reader(schema)
