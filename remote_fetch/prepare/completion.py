@@ -99,8 +99,9 @@ class _Completion:
             if self._is_deleted(step):
                 return None
             error.hint = (
-                "The object was deleted after planning, but the log still has its records. Run the query again: it is "
-                "then planned from the objects that exist"
+                "Run the query again: it is then planned from the objects that exist. If the error comes again, "
+                "metadata still lists the object; `remote-fetch audit` names all that are missing. A read that cuts no "
+                "segment (a larger fetch.remote.task.bytes, no minPartitions) asks the broker for the records"
             )
             raise
 
