@@ -41,6 +41,8 @@ T = TypeVar("T")
 
 _SETTINGS_S = 5.0
 """How long a question about settings waits. Callers can do without an answer."""
+_READING_S = 5.0
+"""How long `close` waits for a thread that reads. It polls a few times a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,8 @@ class Cluster:
     Thread-safe. A caller of `consumer` or `catcher` makes sure that one thread at a time uses the returned consumer.
     With `checks` the first question raises BrokerUnavailable if no broker answers. Without it, the first question waits
     like any other. `servers_key` is the key under which the user gave the addresses. `answered_s` is the time of the
-    last answer of a broker (`time.monotonic`), 0 if there was none.
+    last answer of a broker (`time.monotonic`), 0 if there was none. Threads that read with the same consumer hold
+    `reading` in turn, and end soon after `close` has begun, because `consumer` raises Cancelled.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class Cluster:
         self._in_sync: str | None = None
         self._consumers: dict[tuple[IsolationLevel, str], Consumer] = {}
         self._making = threading.Lock()
+        self.reading = threading.Lock()
         self._prober = EpochProber(
             lambda: self._consumer(IsolationLevel.READ_UNCOMMITTED, "prober", PROBE),
             timeout_s=self._timeout_s,
@@ -357,5 +361,11 @@ class Cluster:
             self._is_closed = True
             consumers, self._consumers = self._consumers, {}
             self._admin, self._newcomer = None, Newcomer()
-        for consumer in consumers.values():
-            consumer.close()
+        # If a thread reads with a consumer, `close` of that never returns (librdkafka 2.16).
+        if not self.reading.acquire(timeout=_READING_S):
+            return  # the consumers end with their last reference
+        try:
+            for consumer in consumers.values():
+                consumer.close()
+        finally:
+            self.reading.release()

@@ -24,7 +24,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from threading import Lock
 
 import pyarrow as pa
 
@@ -38,7 +37,7 @@ from remote_fetch.formats.legacy import as_v2
 from remote_fetch.locate.lineage import epoch_at
 from remote_fetch.locate.listing import GAP_HINT
 from remote_fetch.model import IndexType, IsolationLevel, RemoteLogSegmentMetadata
-from remote_fetch.observe import SegmentScanned
+from remote_fetch.observe import Notice, SegmentScanned
 from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice, leading_slices, plan_offsets
 from remote_fetch.prepare.batch_walk import batches_of, first_sound
 from remote_fetch.prepare.marker_notice import say_older
@@ -51,6 +50,7 @@ from remote_fetch.session.session import Session
 
 __all__ = ["TimeLookup"]
 
+_ANY_TIME = -(2**63)
 _COLUMNS = ("offset", "timestampMs")
 _EVERY = IsolationLevel.READ_UNCOMMITTED
 _MOST_AT_ONCE = 64
@@ -67,7 +67,6 @@ class TimeLookup:
         self._session, self._fallback = session, session.fallback
         self._storage, self._locator, self._brokers = session.storage, session.locator, session.brokers
         self._passes_markers = passes_markers
-        self._reading = Lock()
 
     def first_offset_at(
         self, opened: OpenPartition, timestamp_ms: int, offsets: tuple[int, int] | None = None
@@ -83,7 +82,14 @@ class TimeLookup:
         found, searched = self._look_up(opened, timestamp_ms, offsets)
         if found is not None or searched is None or offsets is not None or self._passes_markers:
             return found
-        return None if self._has_none(opened, timestamp_ms) is not False else self._read(opened, searched, timestamp_ms)
+        if searched >= opened.last_start or self._has_none(opened, timestamp_ms) is not False:
+            return None
+        text = (
+            f"{opened.partition.topic_partition}: the broker names no record at or after the time, but its disk has one: "
+            f"records are read from offset {searched} on to find it. A bound by offset needs no such read"
+        )
+        self._storage.observe(Notice(text, is_warning=True))
+        return self._read(opened, searched, opened.last_start - 1, timestamp_ms)
 
     def least_offset_at(self, opened: OpenPartition, timestamp_ms: int) -> int:
         """An offset before which no record is at or after the time, for a plan that leaves out the records before it.
@@ -172,19 +178,14 @@ class TimeLookup:
 
     def _is_record(self, opened: OpenPartition, offset: int | None, stop: int) -> bool:
         """Whether the broker gives a record at `offset`, before `stop`."""
-        reader = self._fallback.reader
-        if reader is None or offset is None or offset >= stop:
-            return False
-        step = BrokerRange(opened.partition, offset, offset, Reason.NOT_TIERED)
-        with self._reading:  # several partitions are looked up at once, and only one thread may use the reader
-            return sum(batch.num_rows for batch in reader.read(step, opened.isolation, ("offset",))) > 0
+        return offset is not None and offset < stop and self._read(opened, offset, offset, _ANY_TIME) is not None
 
-    def _read(self, opened: OpenPartition, first: int, timestamp_ms: int) -> int | None:
-        """The first of the broker's records from `first` on that is at or after the time."""
-        if self._fallback.reader is None or first >= opened.last_start:
+    def _read(self, opened: OpenPartition, first: int, last: int, timestamp_ms: int) -> int | None:
+        """The first of the broker's records `first` to `last` that is at or after the time."""
+        if self._fallback.reader is None or self._brokers is None:
             return None
-        step = BrokerRange(opened.partition, first, opened.last_start - 1, Reason.NOT_TIERED)
-        with self._reading:
+        step = BrokerRange(opened.partition, first, last, Reason.NOT_TIERED)
+        with self._brokers.cluster.reading:  # several partitions are looked up at once, by several look-ups
             return _first_row(self._fallback.reader.read(step, opened.isolation, _COLUMNS), timestamp_ms)
 
     def _first_in_tier(self, opened: OpenPartition, pieces: Iterable[SegmentSlice], timestamp_ms: int) -> int | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
+from threading import Lock
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -498,6 +499,7 @@ class FakeCluster:
         hidden: int | None = None,
     ) -> None:
         self.asked: list[int] = []
+        self.reading = Lock()
         self._hidden = hidden
         self.tiered: bool | None = None
         self._latest_ms = latest_ms
@@ -516,6 +518,7 @@ class FakeCluster:
         return self.tiered
 
     def read(self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        assert self.reading.locked(), "only one thread at a time may use the consumer"
         self.reads.append((step.first_offset, step.last_offset))
         rows = [offset for offset in self._records if step.first_offset <= offset <= step.last_offset]
         yield pa.record_batch([pa.array(rows, pa.int64())] * len(columns), list(columns))
@@ -676,6 +679,7 @@ class TestTimesWithABroker:
             opened = untiered(partition, COMMITTED, LogBounds(2, 200))
             assert Planner(session, COMMITTED).times.first_offset_at(opened, 100) == found
             assert broker.reads == ([(2, 199)] if is_read else [])
+            assert any("read from offset 2 on" in one for one in session.counters.report().notices) is is_read
 
     @each_of(
         ("local_start", "latest_ms", "answer", "least"),
