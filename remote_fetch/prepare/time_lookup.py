@@ -85,8 +85,8 @@ class TimeLookup:
         if searched >= opened.last_start or self._has_none(opened, timestamp_ms) is not False:
             return None
         text = (
-            f"{opened.partition.topic_partition}: the broker names no record at or after the time, but its disk has one: "
-            f"records are read from offset {searched} on to find it. A bound by offset needs no such read"
+            f"{opened.partition.topic_partition}: the broker finds no record at or after the time, yet has one on disk"
+            f": records are read from offset {searched} on to find it. A bound by offset needs no such read"
         )
         self._storage.observe(Notice(text, is_warning=True))
         return self._read(opened, searched, opened.last_start - 1, timestamp_ms)
