@@ -41,8 +41,6 @@ T = TypeVar("T")
 
 _SETTINGS_S = 5.0
 """How long a question about settings waits. Callers can do without an answer."""
-_READING_S = 5.0
-"""How long `close` waits for a thread that reads. It polls a few times a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ class Cluster:
     With `checks` the first question raises BrokerUnavailable if no broker answers. Without it, the first question waits
     like any other. `servers_key` is the key under which the user gave the addresses. `answered_s` is the time of the
     last answer of a broker (`time.monotonic`), 0 if there was none. Threads that read with the same consumer hold
-    `reading` in turn, and end soon after `close` has begun, because `consumer` raises Cancelled.
+    `reading` in turn.
     """
 
     def __init__(
@@ -361,11 +359,5 @@ class Cluster:
             self._is_closed = True
             consumers, self._consumers = self._consumers, {}
             self._admin, self._newcomer = None, Newcomer()
-        # If a thread reads with a consumer, `close` of that never returns (librdkafka 2.16).
-        if not self.reading.acquire(timeout=_READING_S):
-            return  # the consumers end with their last reference
-        try:
-            for consumer in consumers.values():
-                consumer.close()
-        finally:
-            self.reading.release()
+        for consumer in consumers.values():
+            consumer.close()

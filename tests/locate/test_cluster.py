@@ -8,7 +8,6 @@ Rules of the file:
 
 from __future__ import annotations
 
-import threading
 import weakref
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -199,34 +198,6 @@ def test_a_closed_cluster_holds_no_client(monkeypatch: pytest.MonkeyPatch) -> No
     ended = weakref.ref(cast(Any, cluster._admin))
     cluster.close()
     assert ended() is None
-
-
-def test_a_consumer_is_not_closed_while_a_thread_reads_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """librdkafka would wait for ever. The thread ends when it asks for the consumer. One that hangs is left behind."""
-    answers, begun, were_closed = Answers(0), threading.Event(), list[bool]()
-    cluster = cluster_with(answers)
-
-    def read() -> None:
-        with cluster.reading:
-            try:
-                while cluster.consumer(LEVEL) is cast(Any, answers):
-                    begun.set()
-            except Cancelled:
-                were_closed.append(answers.is_closed)
-
-    thread = threading.Thread(target=read, daemon=True)
-    thread.start()
-    assert begun.wait(60)
-    cluster.close()
-    thread.join(60)
-    assert (were_closed, answers.is_closed) == ([False], True)
-
-    monkeypatch.setattr("remote_fetch.locate.cluster._READING_S", 0)
-    hanging = Answers(0)
-    cluster = cluster_with(hanging)
-    with cluster.reading:
-        cluster.close()
-    assert not hanging.is_closed
 
 
 @pytest.mark.parametrize(("fetches", "longest_s"), [(False, 3), (True, 30)])
