@@ -24,7 +24,8 @@ import fsspec
 
 from fetchers._composed import ComposedFetcher
 from fetchers._identity import Identities
-from fetchers._options import Timeouts, timeouts_of
+from fetchers._options import Timeouts, check_objects, timeouts_of
+from fetchers._ranges import is_all, wrong_range
 from fetchers._secrets import as_cause
 from fetchers._store import FsspecStore, failure_of_library
 from remote_fetch.caller_thread import CallerThread
@@ -38,6 +39,7 @@ T = TypeVar("T")
 
 _NO_LIBRARY = re.compile(r"Unable to load (lib\w+)")
 """The words of pyarrow's HDFS, which begin an OSError without a number. The rest of it are the paths of its search."""
+_RANGE = re.compile("bytes=([0-9]+)-([0-9]+)")
 _URL = "remote.storage.url"
 _LONGEST_S = 60.0
 """Longest wait for a call of a filesystem that is not asynchronous, unless the read timeout is longer."""
@@ -129,7 +131,15 @@ class FsspecFetcher(ComposedFetcher):
     def options(self, given: Mapping[str, Any], timeouts: Timeouts) -> Mapping[str, Any]:
         """As `ComposedFetcher.options`. Clients of HTTP take a user and a password as a tuple, which JSON has not."""
         auth = given.get("auth")
-        return {**given, "auth": tuple(auth)} if isinstance(auth, list) else given
+        given = {**given, "auth": tuple(auth)} if isinstance(auth, list) else given
+        if self.protocol not in ("http", "https"):
+            return given
+        from aiohttp import TraceConfig  # noqa: PLC0415 - fsspec's HTTP needs it
+
+        traces = TraceConfig()
+        traces.on_request_end.append(_refuse_whole)
+        check_objects(given, ("client_kwargs",))
+        return {**given, "client_kwargs": {**given.get("client_kwargs", {}), "trace_configs": [traces]}}
 
     def open_store(self, configs: Mapping[str, str]) -> AnyStore:
         """As `ComposedFetcher.open_store`."""
@@ -151,6 +161,16 @@ class FsspecFetcher(ComposedFetcher):
                 raise
             hint = _OF_HADOOP if library[1] in ("libjvm", "libhdfs") else None
             raise MissingExtra(f"{self.protocol}:// cannot be read: {library[0]}", hint=hint) from error
+
+
+async def _refuse_whole(session: Any, context: Any, asked: Any) -> None:
+    """Raise StorageUnavailable before a body is read that is not the range: many whole objects may fill the memory."""
+    answer, wanted = asked.response, _RANGE.fullmatch(asked.headers.get("Range", ""))
+    if answer.status == 200 and wanted is not None:
+        size_bytes = answer.content_length
+        if size_bytes is None or not is_all(int(wanted[1]), int(wanted[2]) + 1, size_bytes):
+            answer.close()
+            raise wrong_range("the server answers a range with the whole object")
 
 
 def _in_time(call: Callable[[], T], limit_s: float, calls: BoundedSemaphore) -> T:

@@ -7,6 +7,7 @@ import threading
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from struct import pack
 from typing import Any, ClassVar
@@ -33,6 +34,7 @@ from remote_fetch.errors import (
 )
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from tests.answering import Quiet, serving
 
 URL = "remote.storage.url"
 OPTIONS = "remote.storage.options."
@@ -373,6 +375,32 @@ def test_a_status_is_known_although_its_error_shows_a_url() -> None:
             raise error
 
     assert AnyStore(Refusing(skip_instance_cache=True), "x", timeout_s=60).get("a", 10, 15) == b""
+
+
+class Whole(Quiet):
+    """Knows no ranges, as Python's own server. Nothing comes after the headers of a large object."""
+
+    def do_GET(self) -> None:
+        if self.path.endswith("index"):
+            self.answer(200, b"an index")
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(1 << 40))
+        self.end_headers()
+
+    do_HEAD = do_GET
+
+
+def test_a_server_of_http_that_knows_no_ranges_sends_no_whole_object() -> None:
+    """Sixteen whole segments at once would fill the memory."""
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Whole)) as url:
+        store = opened(url).opened_store()
+        assert bytes(store.get("index", 0, 1000)) == b"an index"
+        for start, end in ((0, 1000), (5, 1000)):
+            with pytest.raises(StorageUnavailable, match="with the whole object"):
+                store.get("log", start, end)
+        with pytest.raises(StorageUnavailable, match="with the whole object"):
+            store.get("index", 1, 1000)
 
 
 def test_an_exception_of_pythons_own_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
