@@ -25,6 +25,7 @@ from fsspec.asyn import sync
 from fetchers._composed import ComposedFetcher
 from fetchers._options import OPTIONS, Timeouts, timeouts_of
 from fetchers._retries import asked_again
+from fetchers._secrets import as_cause
 from fetchers._store import OF_PARTING, FsspecStore, failure_of_library
 from remote_fetch.errors import ConfigError, RemoteFetchError, SegmentNotFound, StorageUnavailable
 from remote_fetch.failures.store_errors import failure_of
@@ -234,7 +235,7 @@ class CloudFetcher(ComposedFetcher):
             failure = failure_of(error, shown_url(configs["remote.storage.url"]), has_codes=True)
             if failure is error:
                 raise
-            raise failure or self._mistake(error) from error
+            raise failure or self._mistake(error) from as_cause(error)
         return filesystem
 
     def _mistake(self, error: Exception) -> ConfigError:

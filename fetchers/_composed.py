@@ -19,6 +19,7 @@ from fetchers._identity import Identities
 from fetchers._logging import hold_back_debug
 from fetchers._options import OPTIONS, Timeouts, options_of, timeouts_of
 from fetchers._roots import ROOTS, Roots
+from fetchers._secrets import as_cause
 from fetchers._signing import MAX_EXPIRY_S, SigningStore, cannot_sign, names_to_sign
 from fetchers._store import FsspecStore
 from fetchers._survey import surveyed
@@ -138,12 +139,13 @@ class ComposedFetcher:
         except Exception as error:  # some ask the store as soon as they are made
             if isinstance(error, _MISTAKES) and (error.__cause__ is None or failure_of(error.__cause__, "") is None):
                 what = f"does not take the options {sorted(given)}" if given else "cannot be opened without options"
-                raise ConfigError(f"the {self.protocol!r} filesystem {what}", key=OPTIONS + "*") from error
+                mistake = ConfigError(f"the {self.protocol!r} filesystem {what}", key=OPTIONS + "*")
+                raise mistake from as_cause(error)
             # No object was asked for: a file that is not there is a key's, and the answer is none about an index.
             failure = failure_of(error, shown_url(configs.get(_URL, "")), has_codes=True)
             if failure is None:
                 raise
-            raise failure from error
+            raise failure from as_cause(error)
         listings = getattr(filesystem, "dircache", None)
         if listings is not None:  # an option would do, but for filesystems that hand every option on
             listings.use_listings_cache = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 
 from remote_fetch.errors import RemoteFetchError
 from remote_fetch.failures.store_errors import RefusedError, answered_status
@@ -15,8 +16,8 @@ _URL = re.compile(r"://|\burl: /")
 
 
 def as_cause(error: BaseException | None) -> BaseException | None:
-    """The error. If its text shows a URL, an error with its status or number (errno), or with its class's name."""
-    if error is None or _URL.search(repr(error)) is None:
+    """The error. If it or an error behind it shows a URL, one with its status, number (errno) or class's name."""
+    if error is None or _URL.search("".join([repr(error), *traceback.format_exception(error, limit=0)])) is None:
         return error
     status, number, name = answered_status(error), getattr(error, "errno", None), type(error).__name__
     if status is not None:

@@ -345,6 +345,11 @@ def test_an_exception_of_a_library_is_a_failure_of_the_store(monkeypatch: pytest
         assert caught.value.__cause__ is Dropping.error
 
 
+def behind(error: Exception, context: Exception) -> Exception:
+    error.__context__ = context
+    return error
+
+
 @pytest.mark.parametrize("name", ["", "a"])
 @pytest.mark.parametrize(
     "error",
@@ -352,6 +357,7 @@ def test_an_exception_of_a_library_is_a_failure_of_the_store(monkeypatch: pytest
         SSHException("https://host/tier?sig=s3cret"),
         OSError("Max retries exceeded with url: /webhdfs/v1/a?delegation=s3cret"),
         TimeoutError(110, "https://user:s3cret@host/tier"),
+        behind(OSError("reset"), ValueError("https://host/tier?sig=s3cret")),
     ],
 )
 def test_no_error_shows_a_url(monkeypatch: pytest.MonkeyPatch, error: Exception, name: str) -> None:
@@ -359,10 +365,15 @@ def test_no_error_shows_a_url(monkeypatch: pytest.MonkeyPatch, error: Exception,
     monkeypatch.setattr(Dropping, "error", error)
     monkeypatch.setattr(Dropping, "_strip_protocol", lambda path: path)
     store = AnyStore(Dropping(skip_instance_cache=True), "https://user:s3cret@host/tier?sig=s3cret")
-    with pytest.raises((StorageTimeout, StorageUnavailable)) as caught:
-        list(store.list(name)) if name == "" else store.get(name)
-    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
-    assert type(error).__name__ in repr(caught.value.__cause__)
+    monkeypatch.setitem(_registry, "sftp", Dropping)
+    for fails in (
+        lambda: list(store.list(name)) if name == "" else store.get(name),
+        lambda: opened("sftp://host/x", fails_at_once="true"),
+    ):
+        with pytest.raises((StorageTimeout, StorageUnavailable)) as caught:
+            fails()
+        assert "s3cret" not in "".join(traceback.format_exception(caught.value))
+        assert type(error).__name__ in repr(caught.value.__cause__)
 
 
 def test_a_status_is_known_although_its_error_shows_a_url() -> None:
