@@ -244,13 +244,18 @@ def _is_file_name(token: str) -> bool:
     return token.startswith(("/", ".", "~")) or token.endswith(".json")
 
 
-def _with_access_token(token: Any) -> Any:
-    """The token, or credentials if it is JSON, or a file of JSON, with an access token alone.
+def _credentials_of(token: Any) -> Any:
+    """The token, or credentials for `cloud`, and for JSON or a file of JSON with an access token alone.
 
-    Aiven's plug-in takes such a file, which is written again before the access token expires. gcsfs does not.
+    Aiven's plug-in takes such a file, which is written again before the access token expires. gcsfs does not. For
+    `cloud` gcsfs waits for the server of tokens up to half a minute as it is made, and wants Google's own endpoint.
     """
+    from google.auth import compute_engine  # noqa: PLC0415 - the extra brings it
     from google.oauth2.credentials import Credentials  # noqa: PLC0415 - the extra brings it
 
+    if token == "cloud":
+        of_machine: Any = compute_engine.Credentials
+        return of_machine()
     found = token
     if isinstance(token, str) and os.path.isfile(token):
         with suppress(ValueError):  # no JSON
@@ -282,7 +287,7 @@ class GcsFetcher(CloudFetcher):
         if isinstance(token, str) and _is_file_name(token) and not os.path.exists(token):
             # gcsfs would take the name for a token, and send it to Google.
             raise ConfigError("the token is the name of a file that is not there", key=OPTIONS + "token")
-        given = {**given, "token": _with_access_token(token)} if token is not None else given
+        given = {**given, "token": _credentials_of(token)} if token is not None else given
         check_objects(given, ("session_kwargs",))
         check_endpoint(given)
         limits = aiohttp.ClientTimeout(total=timeouts.read_s, sock_connect=timeouts.connect_s)

@@ -223,16 +223,19 @@ def test_no_credentials_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 
 def test_a_server_of_tokens_that_is_away_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a node that has just started. gcsfs makes a ValueError of it, as of a wrong option."""
+    """As on a node that has just started. gcsfs waits for it as it is made, and takes no other endpoint."""
     from google.auth.compute_engine import credentials
 
     def away(self: object, request: object) -> None:
         raise RefreshError("away") from TransportError("away")  # type: ignore[no-untyped-call]
 
     monkeypatch.setattr(credentials.Credentials, "refresh", away)
-    configs = {"remote.storage.url": "gs://tier", "remote.storage.options.token": "cloud"}
-    with pytest.raises(StorageUnavailable, match="no token"):
-        GcsFetcher().configure(configs)
+    with (
+        RangeServer(FILES) as server,
+        reading(server, token="cloud") as fetcher,
+        pytest.raises(StorageUnavailable, match="no token"),
+    ):
+        fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)
 
 
 def test_a_service_account_comes_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
