@@ -4,6 +4,7 @@ Rules of the file:
 
 - A test that changes a broker's behaviour starts its own broker.
 - On a shared broker a test makes topics with unique names.
+- A shared broker has access control. A test that gives a principal rights takes them away again.
 - If no broker can be started, its tests are skipped with the reason.
 """
 
@@ -37,7 +38,8 @@ def needs_broker() -> None:
 
 def _shared(name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     make_class_archive(_RIGS[name])
-    with single(tmp_path_factory.mktemp(name), _RIGS[name], properties=FASTER_RESTARTS) as running:
+    folder = tmp_path_factory.mktemp(name)
+    with single(folder, _RIGS[name], access_control=True, properties=FASTER_RESTARTS) as running:
         running.wait_tier_ready()
         yield running
 

@@ -32,7 +32,7 @@ def make_class_archive(version: str) -> None:
         partial = archive.with_suffix(".partial")
         with tempfile.TemporaryDirectory() as folder:
             options = (f"-XX:ArchiveClassesAtExit={partial}",)
-            with single(Path(folder), version, java_options=options) as rig:
+            with single(Path(folder), version, access_control=True, java_options=options) as rig:
                 rig.wait_tier_ready()
                 rig.nodes[1].stop()  # by SIGTERM: a JVM that is killed writes nothing
         if partial.exists():

@@ -82,9 +82,14 @@ def _access_control() -> dict[str, str]:
     return {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
-        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
             f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
+        ),
+        # Kafka's development mode for tokens. It checks their claims, but no signature.
+        "listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config": (
+            "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+            'unsecuredLoginStringClaim_sub="broker";'
         ),
     }
 
@@ -192,7 +197,7 @@ def single(
 ) -> Iterator[Rig]:
     """A cluster of one node, which is broker and controller. `properties` are added to its own.
 
-    - With `access_control`, principals have a listener with SASL PLAIN.
+    - With `access_control`, principals have a listener with SASL PLAIN, and with tokens without a signature.
     - With `secured`, they have a listener with TLS and more mechanisms.
     """
     port, controller, sasl = free_port(), free_port(), free_port()

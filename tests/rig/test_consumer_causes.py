@@ -32,12 +32,13 @@ from tests.rig import topics
 from tests.rig.acls import allow, revoke_all
 from tests.rig.consumer_faults import Delivered, Meddle, broken_store
 from tests.rig.faults import leader_epoch, new_leader_epoch, tier_folder
-from tests.rig.rig import Rig, single
+from tests.rig.rig import Rig
 from tests.rig.test_read import ISOLATION_OF_A_CHANGE, config_of
 
 NewTopic = Callable[[str], str]
 
 RECORDS, TAIL, MIDDLE, MOVED_TO = 120, 12, 60, 110
+GUARDED = "guarded-consumers"
 RETRY = {"fetch.remote.retry.backoff.ms": 20}
 _DEADLINE_S = 120
 _MORE_READS = 5
@@ -124,27 +125,26 @@ def test_a_topic_that_is_not_tiered_is_no_fallback(rig: Rig, new_topic: NewTopic
 
 
 @pytest.fixture(scope="module")
-def guarded(needs_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+def guarded(rig_43: Rig) -> Rig:
     """A broker with access control and a topic in its tier."""
-    with single(tmp_path_factory.mktemp("guarded"), access_control=True) as running:
-        history(running, "guarded")
-        yield running
+    history(rig_43, GUARDED)
+    return rig_43
 
 
 @pytest.fixture
 def reader(guarded: Rig) -> Iterator[dict[str, Any]]:
     """The configuration of a principal that may DESCRIBE the topic, but has no other permission yet."""
-    allow(guarded, "reader", "DESCRIBE", "guarded")
+    allow(guarded, "reader", "DESCRIBE", GUARDED)
     yield config_of(guarded) | guarded.sasl_client("reader") | RETRY
     revoke_all(guarded, "reader")
 
 
 def test_metadata_that_cannot_be_read(guarded: Rig, reader: dict[str, Any]) -> None:
-    allow(guarded, "reader", "READ", "guarded")
+    allow(guarded, "reader", "READ", GUARDED)
     refused = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})  # librdkafka reports it; no test needs the group
-    with Delivered.by(reader, "guarded", 0, tolerated=refused) as delivered:
+    with Delivered.by(reader, GUARDED, 0, tolerated=refused) as delivered:
         delivered.to_the_end(RECORDS + TAIL)
-        assert delivered.records == topics.broker_records(guarded, "guarded", 0, "read_committed")
+        assert delivered.records == topics.broker_records(guarded, GUARDED, 0, "read_committed")
         assert all(delivered.through_broker)
         assert delivered.reasons == {"unlocatable"}
         assert delivered.consumer.remote_metrics()["remote-fetch-requests-total"] == 0
@@ -152,7 +152,7 @@ def test_metadata_that_cannot_be_read(guarded: Rig, reader: dict[str, Any]) -> N
 
 def first_error(consumer: Consumer) -> int:
     """The code of the first error that a consumer of partition 0 reports. No record may come before it."""
-    consumer.assign([TopicPartition("guarded", 0, 0)])
+    consumer.assign([TopicPartition(GUARDED, 0, 0)])
     deadline = time.monotonic() + _DEADLINE_S
     while time.monotonic() < deadline:
         message = consumer.poll(1.0)
@@ -180,7 +180,7 @@ def test_who_may_not_read_the_topic_gets_the_brokers_error(guarded: Rig, reader:
 
 def test_new_credentials_are_for_all_connections(guarded: Rig, reader: dict[str, Any]) -> None:
     """A consumer that was made with an old password reads with the new one, on all its connections."""
-    allow(guarded, "reader", "READ", "guarded")
+    allow(guarded, "reader", "READ", GUARDED)
     allow(guarded, "reader", "READ", "__remote_log_metadata")
     old = {**reader, "sasl.password": "of yesterday", "group.id": "new-credentials", "fetch.remote.enabled": True}
     old["reconnect.backoff.max.ms"] = 200  # by default a refused client waits up to ten seconds
@@ -188,7 +188,7 @@ def test_new_credentials_are_for_all_connections(guarded: Rig, reader: dict[str,
     old["enable.auto.commit"] = False
     with RemoteConsumer({**topics.QUIET, **old}) as consumer:
         consumer.set_sasl_credentials("reader", reader["sasl.password"])
-        consumer.assign([TopicPartition("guarded", 0, 0)])
+        consumer.assign([TopicPartition(GUARDED, 0, 0)])
         deadline, given = time.monotonic() + _DEADLINE_S, list[int]()
         while len(given) < MIDDLE and time.monotonic() < deadline:
             message = consumer.poll(1.0)

@@ -51,7 +51,7 @@ from tests.rig import topics
 from tests.rig.acls import allow, revoke_all
 from tests.rig.answers import assert_is_the_brokers
 from tests.rig.faults import tier_folder
-from tests.rig.rig import Rig, single
+from tests.rig.rig import Rig
 from tests.rig.test_read import ISOLATION_OF_A_CHANGE, ISOLATIONS, as_oracle, config_of, from_store, mixed_topic
 from tests.rig.topics import OracleRecord
 
@@ -67,6 +67,7 @@ PASSING = (ErrorKind.THROTTLED, ErrorKind.UNAVAILABLE)
 LATE = 60
 """The segments from this offset on cannot be read. The segments before it can."""
 EPOCH_POSITION, MAGIC_POSITION = 12, 16
+GUARDED = "guarded-reads"
 
 
 class Meddling(CountingFetcher):
@@ -337,11 +338,10 @@ def test_what_is_local_is_told_from_what_is_not_tiered(
 
 
 @pytest.fixture(scope="module")
-def guarded(needs_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+def guarded(rig_43: Rig) -> Rig:
     """A broker with access control and a topic in its tier."""
-    with single(tmp_path_factory.mktemp("guarded"), access_control=True) as running:
-        topics.make_tiered(running, "guarded", 60)
-        yield running
+    topics.make_tiered(rig_43, GUARDED, 60)
+    return rig_43
 
 
 @pytest.fixture
@@ -359,10 +359,10 @@ def test_who_may_not_read_the_topic_gets_the_brokers_error(
     """A reader without READ on the topic gets the broker's error and no records, although the store holds them."""
     allow(guarded, "reader", "READ", "__remote_log_metadata")
     if operation is not None:
-        allow(guarded, "reader", operation, "guarded")
+        allow(guarded, "reader", operation, GUARDED)
     counters = remote_fetch.Counters()
     with pytest.raises(KafkaException) as raised:
-        remote_fetch.read_arrow("guarded", isolation=isolation, config=reader, observer=counters)
+        remote_fetch.read_arrow(GUARDED, isolation=isolation, config=reader, observer=counters)
     assert raised.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
     report = counters.report()
     assert (report.remote_gets, report.index_gets, report.broker_records) == (0, 0, 0)
@@ -370,9 +370,9 @@ def test_who_may_not_read_the_topic_gets_the_brokers_error(
 
 @pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)
 def test_metadata_that_cannot_be_read(guarded: Rig, reader: dict[str, Any], isolation: str) -> None:
-    allow(guarded, "reader", "READ", "guarded")
-    found, report = from_store(reader, "guarded", isolation)
-    assert found == topics.broker_records(guarded, "guarded", 0, isolation)
+    allow(guarded, "reader", "READ", GUARDED)
+    found, report = from_store(reader, GUARDED, isolation)
+    assert found == topics.broker_records(guarded, GUARDED, 0, isolation)
     assert report.fallbacks == {"unlocatable": 1}
     assert report.remote_gets == 0
     assert len([one for one in report.notices if "may not read __remote_log_metadata" in one]) == 1

@@ -31,28 +31,19 @@ from remote_fetch.session.session import Session
 from tests.own_processes import killed_after
 from tests.rig.acls import allow, revoke_all
 from tests.rig.faults import topic_id
-from tests.rig.rig import Rig, single
+from tests.rig.rig import Rig
 from tests.rig.topics import make_tiered, produce, wait_tiered
 from tests.service.fakes import basic, bearer
 
 ROUTE = "/v1/topics/vended/partitions/0/segments"
 SECRET = "reader-secret"
-TOKENS = {
-    "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
-    "listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config": (
-        "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
-        'unsecuredLoginStringClaim_sub="broker";'
-    ),
-}
-"""Kafka's development mode for tokens. It checks their claims, but no signature."""
 
 
 @pytest.fixture(scope="module")
-def guarded(needs_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+def guarded(rig_43: Rig) -> Rig:
     """A broker with access control and a topic in its tier."""
-    with single(tmp_path_factory.mktemp("vending"), access_control=True, properties=TOKENS) as running:
-        make_tiered(running, "vended", 60, partitions=2)
-        yield running
+    make_tiered(rig_43, "vended", 60, partitions=2)
+    return rig_43
 
 
 @pytest.fixture
