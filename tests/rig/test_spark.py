@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,6 +24,7 @@ from tests.rig.location_broker import located
 from tests.rig.metrics import topic_metrics
 from tests.rig.rig import Rig
 from tests.rig.test_read import ISOLATIONS, mixed_topic, transaction
+from tests.rig.test_readme import BROKER, TIER, TOPIC, readme
 from tests.rig.topics import OracleRecord
 from tests.rig.workload_oracle import listed_offset
 from tests.spark.buckets import Row, planned, read
@@ -285,3 +286,15 @@ def test_the_example(rig_43: Rig, half_tiered: str, spark: SparkSession, capsys:
     run_script(spark, ROOT / "examples" / "05_spark_batch.py", rig_43.bootstrap, str(rig_43.remote), half_tiered)
     count = len(topics.broker_records(rig_43, half_tiered, 0, "read_committed"))
     assert f"{count} records" in capsys.readouterr().out
+
+
+def test_the_readme(rig_43: Rig, half_tiered: str, spark: SparkSession) -> None:
+    """The source is registered in this session. test_readme.py runs the block in a session that has to find it."""
+    _, _, block = readme("python")
+    script = block.text
+    for old, new in ((TIER, str(rig_43.remote)), (BROKER, rig_43.bootstrap), (f'"{TOPIC}"', f'"{half_tiered}"')):
+        assert script.count(old) == 1
+        script = script.replace(old, new)
+    scope: dict[str, Any] = {"spark": spark}
+    exec(script, scope)
+    assert scope["orders"].count() == len(topics.broker_records(rig_43, half_tiered, 0, "read_uncommitted"))
