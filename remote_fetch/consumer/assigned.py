@@ -60,6 +60,8 @@ class AssignedPartition:
         self.records = StoreRecords(*self.key)
         self.log = LogBounds(None)
         self.topic_id: Uuid | None = None
+        self.undone: tuple[Action, ...] = ()
+        """The actions of the last step, if a handler of a signal has ended one of them before its time."""
         self._circuit = circuit
         self._question: object = None
         self._questions = 0
@@ -103,6 +105,10 @@ class AssignedPartition:
         """Take the state of a step. Returns the step's actions, which the caller carries out."""
         self.state, actions = step
         return actions
+
+    def note_undone(self, actions: tuple[Action, ...]) -> None:
+        """Note that the actions of the last step are to be carried out again. Empty: they are done."""
+        self.undone = actions
 
     def ask(self, question: object) -> None:
         """Note that the group was asked for the committed offset. `question` identifies the request."""

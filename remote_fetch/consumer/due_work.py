@@ -43,6 +43,8 @@ class DueWork:
 
     def run(self, partition: AssignedPartition, now_s: float) -> None:
         """Do the work that is due for the partition."""
+        if partition.undone or partition.records.is_torn:
+            self._transitions.make_good(partition)
         if partition.feed is not None:
             self._check_feed(partition, partition.feed, now_s)
         elif partition.state.mode is Mode.BROKER:

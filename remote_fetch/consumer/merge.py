@@ -66,6 +66,10 @@ class Merge:
         self.suspends_collector = False
         self._block: deque[Message] = deque()
         self._polled: list[Message] = []
+        self._unpolled: list[Message] = []
+        """The messages taken back from the block. They stay here if a handler of a signal ends `flush_position`."""
+        self._has_given = False
+        """Whether the first of `_polled` was returned. Before that, the block is only being made."""
         self._polled_partition: AssignedPartition | None = None
         self._block_ends_s = 0.0
         self._librdkafka_came_last = False
@@ -166,12 +170,12 @@ class Merge:
         if partition is None:
             return None
         count = min(most, partition.records.rows_in(_BLOCK_BYTES))
-        self._polled, self._polled_partition = partition.records.take(count), partition
+        self._polled, self._polled_partition, self._has_given = partition.records.take(count), partition, False
+        self._block.extend(self._polled[1:])
         self._note_taken(partition)
         if not self._polled:
             return None
-        self._block_ends_s = ends_s
-        self._block.extend(self._polled[1:])
+        self._block_ends_s, self._has_given = ends_s, True
         return self._polled[0]
 
     def expect_callback(self) -> None:
@@ -193,16 +197,14 @@ class Merge:
         partition = self._polled_partition
         if partition is None:
             return
-        polled = len(self._polled)
-        while self._block:
-            with suppress(IndexError):  # another thread has polled the last record
-                self._block.pop()
-                polled -= 1
+        with suppress(IndexError):  # the end of the block
+            self._unpolled.extend(iter(self._block.pop, None))  # in one call, see `StoreRecords`
+        polled = len(self._polled) - len(self._unpolled) if self._has_given else 0
         if polled:
             partition.position.deliver(self._polled[polled - 1])
-        partition.records.put_back(self._polled[polled:])
         self._none_ready = None
-        self._polled, self._polled_partition = [], None
+        partition.records.put_back(self._polled[polled:])  # no handler of a signal runs between this and the next line
+        self._polled, self._unpolled, self._polled_partition, self._block_ends_s = [], [], None, 0.0
 
     def consume(self, count: int, timeout_s: float) -> list[Message]:
         """As `Consumer.consume`."""

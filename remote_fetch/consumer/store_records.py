@@ -4,11 +4,14 @@ Rules of the file:
 
 - Only the application's thread uses it. Only the methods change the fields.
 - Messages are made when they are taken. Until then, chunks of decoded rows wait, in the feed's queue or reserved here.
+- A handler of a signal may raise after each call, and the application may go on. So no record is in a local variable
+  alone while a call is made, and what belongs together is assigned in one statement.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 
 from confluent_kafka import Message
 
@@ -30,6 +33,11 @@ class StoreRecords:
         self.feed: Feed | None = None
         self.skip_before = 0
         self._cursor: MessageCursor | None = None
+        self._opening: DecodedRows | None = None
+        self._opened: DecodedRows | None = None
+        """The chunk of the cursor. It may still be the first one that waits."""
+        self.is_torn = False
+        """Whether a handler of a signal has ended the making of a cursor: its chunk cannot be opened a second time."""
         self._reserved: deque[DecodedRows] = deque()
         self._returned: list[Message] = []
         self._row_bytes = 1.0
@@ -37,11 +45,15 @@ class StoreRecords:
     @property
     def are_ready(self) -> bool:
         """Whether a record can be taken now."""
+        if self.is_torn:
+            return False
         return bool(self._returned or self._cursor or self._reserved or (self.feed is not None and self.feed.chunks))
 
     @property
     def ready_count(self) -> int:
         """The least number of records that can be taken now."""
+        if self.is_torn:
+            return 0
         chunks: tuple[DecodedRows, ...] = (*self._reserved, *(self.feed.chunks if self.feed is not None else ()))
         return len(self._returned) + len(self._cursor or ()) + sum(chunk.num_rows for chunk in chunks)
 
@@ -73,19 +85,16 @@ class StoreRecords:
     def reserve(self) -> None:
         """Take the chunks out of the queue of the feed, so that the feed can go on. Their records stay ready here."""
         self.drop_skipped()
-        while self.feed is not None and self.feed.chunks:
-            self._reserved.append(self.feed.chunks.popleft())
+        if self.feed is not None:
+            with suppress(IndexError):  # the end of the queue
+                self._reserved.extend(iter(self.feed.chunks.popleft, None))  # in one call, see above
 
     def take(self, count: int) -> list[Message]:
         """Take at most `count` records, in order. The list is empty only if there is no record."""
-        taken, self._returned = self._returned[:count], self._returned[count:]
-        while len(taken) < count and self._open_next():
+        while len(self._returned) < count and self._open_next():
             assert self._cursor is not None
-            made = self._cursor.take(count - len(taken))
-            if taken:
-                taken += made
-            else:  # mostly one chunk has enough
-                taken = made
+            self._returned += self._cursor.take(count - len(self._returned))
+        taken, self._returned = self._returned[:count], self._returned[count:]
         return taken
 
     def put_back(self, messages: list[Message]) -> None:
@@ -95,14 +104,20 @@ class StoreRecords:
     def _open_next(self) -> bool:
         """Open chunks until one has a record. Returns whether a record was found."""
         while not self._cursor and self.feed is not None and (chunks := self._reserved or self.feed.chunks):
-            chunk = chunks.popleft()
-            if chunk.end_offset > self.skip_before:
-                self._row_bytes = max(chunk.size_bytes / chunk.num_rows, 1.0)
-                self._cursor = MessageCursor(chunk, self._topic, self._number, Message)
-                self._cursor.skip_before(self.skip_before)
-                self.skip_before = 0
+            chunk = chunks[0]
+            if chunk is not self._opened and chunk.end_offset > self.skip_before:
+                if chunk is self._opening:
+                    self.is_torn = True
+                    return False
+                self._opening = chunk
+                cursor = MessageCursor(chunk, self._topic, self._number, Message)
+                cursor.skip_before(self.skip_before)
+                row_bytes = max(chunk.size_bytes / chunk.num_rows, 1.0)
+                self._row_bytes, self._cursor, self._opened, self.skip_before = row_bytes, cursor, chunk, 0
+            chunks.popleft()
         return bool(self._cursor)
 
     def _drop(self) -> None:
         self._cursor, self._returned, self.skip_before = None, [], 0
+        self._opening, self._opened, self.is_torn = None, None, False
         self._reserved.clear()

@@ -9,6 +9,8 @@ Rules of the file:
 
 from __future__ import annotations
 
+from confluent_kafka import KafkaException
+
 from remote_fetch.consumer.assigned import AssignedPartition
 from remote_fetch.consumer.clock import to_seconds
 from remote_fetch.consumer.feed import Ending, Feed
@@ -58,11 +60,34 @@ class Transitions:
     def apply(self, partition: AssignedPartition, step: Step) -> None:
         """Enter the state of a step, and carry out its actions."""
         mode_before = partition.state.mode
-        for action in partition.enter(step):
-            self._carry_out(partition, action)
+        self._carry_out_all(partition, partition.enter(step))
         state = partition.state
         if state.mode is Mode.BROKER and mode_before is not Mode.BROKER:
             self.notice(partition, f"is read from the broker from {place_of(state.offset)} on ({state.reason})")
+
+    def _carry_out_all(self, partition: AssignedPartition, actions: tuple[Action, ...]) -> None:
+        partition.note_undone(())
+        try:
+            for action in actions:
+                self._carry_out(partition, action)
+        except KafkaException:
+            raise
+        except BaseException:  # a handler of a signal has raised, and the application may go on
+            partition.note_undone(actions)
+            self._workers.notify()
+            raise
+
+    def make_good(self, partition: AssignedPartition) -> None:
+        """Do what a handler of a signal has ended before its time."""
+        if partition.undone:
+            self._carry_out_all(partition, partition.undone)
+        if partition.records.is_torn and partition.state.mode is Mode.BROKER:
+            self.apply(partition, partition.state.probe_failed(partition.state.reason, self._clock()))
+        elif partition.records.is_torn:
+            known, begun = partition.position, partition.state
+            is_begun = known.next_offset >= 0
+            offset, epoch = (known.next_offset, known.leader_epoch) if is_begun else (begun.offset, begun.leader_epoch)
+            self.apply(partition, begun.sought(offset, leader_epoch=epoch))
 
     def _carry_out(self, partition: AssignedPartition, action: Action) -> None:
         match action:
@@ -75,6 +100,7 @@ class Transitions:
             case StopFeed():
                 self.stop_feed(partition)
             case StartFeed(offset, confirms_topic, leader_epoch):
+                self.stop_feed(partition)
                 expected_id = partition.topic_id if confirms_topic else None
                 feed = Feed(self._context, partition.topic, partition.number, offset, expected_id, leader_epoch)
                 partition.records.start(feed)

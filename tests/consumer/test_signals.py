@@ -1,0 +1,98 @@
+"""A handler of a signal raises while a method runs, and the application goes on: no record is lost or doubled.
+
+A handler runs after a call of a function in C, or when a function in Python begins. A profiler runs there, too. So one
+that raises at each of these places in turn stands for the handler.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
+
+import pytest
+from confluent_kafka import Message
+
+from tests.consumer.fakes import Bench
+
+
+class Alarm(BaseException):
+    """Raised by the handler."""
+
+
+class Handler:
+    """Raises once while `call` runs, at the place of this number. `has_raised`: there was such a place."""
+
+    def __init__(self, place: int) -> None:
+        self._left = place
+        self.has_raised = False
+
+    def during(self, call: Callable[[], Message | None]) -> Message | None:
+        sys.setprofile(None if self.has_raised else self._profile)
+        try:
+            return call()
+        except Alarm:
+            return None
+        finally:
+            sys.setprofile(None)
+
+    def _profile(self, frame: FrameType, event: str, _: object) -> None:
+        is_ours = "/remote_fetch/consumer/" in frame.f_code.co_filename and frame.f_code.co_name != "<genexpr>"
+        if is_ours and event in ("call", "c_return"):  # an error in a generator that is thrown away is lost
+            self._left -= 1
+            if self._left < 0:
+                self.has_raised = True
+                sys.setprofile(None)
+                raise Alarm
+
+
+def offsets_with(handler: Handler, is_flushed: bool) -> list[int]:
+    """The offsets of 6 records in two chunks that polls give. `is_flushed`: positions are asked for in between."""
+    bench = Bench({0: 0})
+    feed, given = None, list[Message | None]()
+    for _ in range(14):
+        if bench.feed(0) is not feed:
+            feed = bench.feed(0)
+            for start in range(feed.first_offset, 6, 3):
+                bench.give(0, range(start, min(start + 3, 6)))
+        given.append(handler.during(lambda: bench.merge.poll(0)))
+        if is_flushed:
+            handler.during(bench.merge.flush_position)
+        bench.clock.now_s += 0.03
+    bench.merge.flush_position()
+    found = [message.offset() or 0 for message in given if message is not None]
+    assert bench.partition(0).position.next_offset == 6, found
+    return found
+
+
+@pytest.mark.parametrize("is_flushed", [False, True])
+def test_a_poll_that_a_handler_ends_loses_at_most_the_record_that_it_was_to_return(is_flushed: bool) -> None:
+    place, handler = 0, Handler(0)
+    while place == 0 or handler.has_raised:
+        handler = Handler(place)
+        found = offsets_with(handler, is_flushed)
+        assert len(found) >= 5, (place, found)
+        assert found == sorted(set(found)), (place, found)
+        place += 1
+    assert found == list(range(6))
+    assert place > 100
+
+
+def test_a_hand_over_that_a_handler_ends_is_made_good() -> None:
+    place, handler = 0, Handler(0)
+    while place == 0 or handler.has_raised:
+        handler, bench = Handler(place), Bench({0: 0})
+        bench.give(0, range(3))
+        found = [bench.merge.poll(0) for _ in range(3)]
+        assert None not in found
+        bench.end(0, 3)
+        for _ in range(3):
+            handler.during(partial(bench.merge.poll, 0))
+            bench.clock.now_s += 0.03
+        assert bench.mode(0) == "broker"
+        calls = bench.librdkafka.calls_since()
+        assert ("resume", 0) in calls, (place, calls)
+        assert calls[-1][:3] == ("seek", 0, 3), (place, calls)
+        place += 1
+    assert place > 30
