@@ -23,6 +23,8 @@ __all__ = ["DueWork"]
 
 _PROBE_AGAIN_S = {Reason.HOLE.value: 1.0, Reason.UNSTABLE.value: 5.0}
 """Shorter pauses for reasons that often end soon."""
+_AT_END_AGAIN_S = 1.0
+"""The pause if the partition seems to be at its end. After a resumption librdkafka knows only the end of before."""
 
 
 class DueWork:
@@ -143,6 +145,6 @@ class DueWork:
         if partition.state.is_due(now_s):
             offset = self._handover.next_offset(partition)
             if offset < 0 or self._handover.is_at_end(partition, offset):
-                self._transitions.apply(partition, partition.state.postponed(self._clock() + PROBE_AGAIN_S))
+                self._transitions.apply(partition, partition.state.postponed(self._clock() + _AT_END_AGAIN_S))
             else:
                 self._transitions.apply(partition, partition.state.probe(offset))

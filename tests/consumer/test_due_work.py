@@ -271,6 +271,22 @@ def test_the_store_is_not_tried_at_the_end_of_the_log() -> None:
     assert len(bench.workers.feeds) == 2
 
 
+def test_the_store_is_tried_soon_after_a_long_pause_at_the_end_of_the_log() -> None:
+    """librdkafka hears of the new end by its first fetch after the resumption."""
+    bench = Bench({0: 5})
+    bench.end(0, 5)
+    bench.run_due_work()
+    bench.librdkafka.positions[0] = bench.librdkafka.high_watermark = 50
+    partition = bench.partition(0)
+    bench.partitions.pause([partition])
+    bench.run_due_work(after_s=3_600)
+    bench.partitions.resume([partition])
+    bench.run_due_work()
+    bench.librdkafka.high_watermark = 5_000
+    bench.run_due_work(after_s=2)
+    assert len(bench.workers.feeds) == 2
+
+
 def test_without_a_storage_the_store_is_never_tried_again() -> None:
     bench = Bench({0: 5})
     bench.end(0, 5, "not-configured", is_failure=True)
