@@ -144,11 +144,19 @@ class Remote:
         self.flush_positions()
         self._finish_commits(partitions, is_incremental=is_incremental)
         is_refused = is_incremental and bool(self.partitions.tracked(partitions))
+        starts = partitions if is_refused else pause_before_assign(self._librdkafka, partitions)
         try:
-            assign(partitions if is_refused else pause_before_assign(self._librdkafka, partitions))
+            assign(starts)
+            self._begin(partitions, is_incremental=is_incremental)
         except KafkaException:
             self.partitions.settle()
             raise
+        except BaseException:  # a handler of a signal has raised, and the application may go on
+            self._begin(partitions, is_incremental=is_incremental)
+            raise
+
+    def _begin(self, partitions: Sequence[TopicPartition], *, is_incremental: bool) -> None:
+        """Begin with what librdkafka has assigned."""
         held = set(map(key_of, self._librdkafka.assignment()))
         begun = [each for each in partitions if key_of(each) in held]  # none after a fatal error
         is_committing = self.partitions.is_committing

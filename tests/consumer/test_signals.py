@@ -7,14 +7,24 @@ that raises at each of these places in turn stands for the handler.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import FrameType
+from typing import TypeVar
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import OFFSET_END, Message, TopicPartition
 
-from tests.consumer.fakes import Bench
+from remote_fetch.config import Config
+from remote_fetch.consumer.metrics import Metrics
+from remote_fetch.consumer.remote import Remote
+from remote_fetch.consumer.settings import ConsumerSettings
+from remote_fetch.observe import ignore
+from tests.consumer.fakes import Bench, FakeLibrdkafka
+
+T = TypeVar("T")
 
 
 class Alarm(BaseException):
@@ -28,7 +38,7 @@ class Handler:
         self._left = place
         self.has_raised = False
 
-    def during(self, call: Callable[[], Message | None]) -> Message | None:
+    def during(self, call: Callable[[], T]) -> T | None:
         sys.setprofile(None if self.has_raised else self._profile)
         try:
             return call()
@@ -94,5 +104,23 @@ def test_a_hand_over_that_a_handler_ends_is_made_good() -> None:
         calls = bench.librdkafka.calls_since()
         assert ("resume", 0) in calls, (place, calls)
         assert calls[-1][:3] == ("seek", 0, 3), (place, calls)
+        place += 1
+    assert place > 30
+
+
+def test_what_is_assigned_is_read_although_a_handler_ends_the_assignment(tmp_path: Path) -> None:
+    settings = ConsumerSettings(True, {}, Config.parse({"remote.storage.url": str(tmp_path)}))
+    place, handler = 0, Handler(0)
+    while place == 0 or handler.has_raised:
+        handler, librdkafka = Handler(place), FakeLibrdkafka()
+        remote = Remote(librdkafka, settings, Metrics(), ignore, threading.RLock())
+        starts = [TopicPartition("t", 0, 5), TopicPartition("t", 1, OFFSET_END)]
+        handler.during(partial(remote.assign, starts, is_incremental=False))
+        if librdkafka.assigned:
+            stored, live = remote.partitions.tracked(starts)
+            assert stored.feed is not None, place
+            assert (live.state.mode, live.state.is_fetching) == ("broker", True), place
+            assert ("resume", 1) in librdkafka.calls, place
+        remote.close()
         place += 1
     assert place > 30
