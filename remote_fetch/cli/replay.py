@@ -45,6 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     target.add_argument(
         "--timestamps", choices=("kept", "now"), default="kept", help="the records' own (default), or new ones"
     )
+    target.add_argument("--same-topic", action="store_true", help="write into the topic that is read, behind its end")
     target.add_argument("--max-records-per-second", type=float, metavar="N", help="send no more than this")
     target.add_argument("--max-bytes-per-second", type=float, metavar="N", help="of keys and values")
     target.add_argument("--dry-run", action="store_true", help="say what would be sent")
@@ -73,6 +74,13 @@ def run(arguments: argparse.Namespace) -> int:
         plans = plans_from(arguments, session)
         numbers = [plan.opened.partition.partition for plan in plans]
         _check_target(target.partitions(), numbers, arguments)
+        read = {str(plan.opened.partition.topic_id) for plan in plans}
+        if not arguments.same_topic and target.topic_id() in read:
+            raise ConfigError(
+                f"{arguments.to_topic!r} is the topic that is read: its consumers would get these records twice",
+                key="--to-topic",
+                hint="Name another topic with --to-topic, or another cluster with --to. If this is meant: --same-topic",
+            )
         if arguments.dry_run:
             cost = estimate([[step for plan in plans for step in plan.steps]], session.reader.range_bytes)
             offsets = sum(step.offsets for plan in plans for step in plan.steps)

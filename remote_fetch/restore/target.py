@@ -112,7 +112,13 @@ class Target:
 
     def partitions(self) -> tuple[int, ...]:
         """The numbers of its partitions. Raises as `topic_id`."""
-        return described_topic(self._cluster, self.topic).partitions
+        try:
+            return described_topic(self._cluster, self.topic).partitions
+        except UnknownTopic as error:
+            at = self.properties["bootstrap.servers"]
+            hint = "Create it with as many partitions as the old topic has"
+            hint = hint if error.hint is None else f"{error.hint}. Else create it"
+            raise UnknownTopic(f"the target {at} has no topic {self.topic!r}", hint=hint) from None
 
     def starts(self, partitions: Collection[int]) -> dict[int, int]:
         """The log start offset of each partition. Raises KafkaException."""

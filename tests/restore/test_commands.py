@@ -137,6 +137,22 @@ def test_a_replay(run: Run, bucket: Path, target: FakeTarget) -> None:
     assert (outcome["records"], outcome["next_offsets"], outcome["report"]["records"]) == (20, {"0": 30}, 20)
 
 
+def test_a_replay_into_the_topic_that_is_read(
+    run: Run, bucket: Path, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All its consumers would get the records twice. A topic of the same name in another cluster has another id."""
+    (folder,) = (path for path in bucket.rglob("orders-0-*") if path.is_dir())
+    monkeypatch.setattr(target, "topic_id", lambda: folder.name.removeprefix("orders-0-"))
+    target.logs = {number: [] for number in range(PARTITIONS)}
+    arguments = ("replay", "--url", str(bucket), "-t", "orders", "--to", "other:9092", "--to-topic", "orders")
+    done = run(*arguments, "-q")
+    assert (done.code, target.logs[0]) == (1, [])
+    assert "'orders' is the topic that is read" in done.stderr
+    assert "--same-topic" in done.stderr
+    assert run(*arguments, "--same-topic", "-q").code == 0
+    assert target.logs[0]
+
+
 WAIT = Notice("the broker gives nothing", is_warning=True, is_wait=True)
 
 

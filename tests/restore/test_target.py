@@ -29,6 +29,19 @@ def test_a_wrong_address_is_one_error(capfd: pytest.CaptureFixture[str]) -> None
     assert capfd.readouterr() == ("", "")
 
 
+def test_a_topic_that_the_target_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message of a topic to read would not say which of two clusters lacks it, nor that the user creates it."""
+
+    def unknown(*_: object) -> None:
+        raise UnknownTopic("the cluster has no topic 'new'", topic="new", hint="The nearest name is 'news'")
+
+    monkeypatch.setattr(target, "described_topic", unknown)
+    with closing(Target({"bootstrap.servers": "127.0.0.1:1"}, "new")) as new, pytest.raises(UnknownTopic) as failed:
+        new.partitions()
+    assert str(failed.value).startswith("the target 127.0.0.1:1 has no topic 'new'. The nearest name is 'news'")
+    assert "create it" in str(failed.value)
+
+
 def test_a_topic_that_is_not_made_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error is one of librdkafka, as of every other question."""
 
