@@ -112,7 +112,7 @@ def listed(config: Config, fetcher: RemoteStorageFetcher, topic: str | None, *, 
             return Listed(Check("list", State.FAILED, unknown.message, unknown.hint))
         what = "no segment" if topic is None else f"no segment of topic {topic}"
         return Listed(Check("list", State.FAILED, f"{what} in the remote storage", _EMPTY_HINT))
-    return Listed(Check("list", State.OK, f"the first is {_place(found)}"), found)
+    return Listed(Check("list", State.OK, f"the first listed is {_place(found)}"), found)
 
 
 def _topics_there(fetcher: SegmentLister) -> set[str]:

@@ -77,12 +77,12 @@ def _ended(argv: Sequence[str] | None) -> int:
     except SystemExit:  # argparse has printed a help
         fault = _write_out()
         if fault is not None and not isinstance(fault, BrokenPipeError):
-            raise SystemExit(_failed(file_fault(fault))) from None
+            raise SystemExit(_output_failed(fault)) from None
         raise
     fault = _write_out()
     if code or fault is None:
         return code
-    return _without_reader(words[0]) if isinstance(fault, BrokenPipeError) else _failed(file_fault(fault))
+    return _without_reader(words[0]) if isinstance(fault, BrokenPipeError) else _output_failed(fault)
 
 
 def _outcome(words: list[str]) -> int:
@@ -96,6 +96,9 @@ def _outcome(words: list[str]) -> int:
         if isinstance(error, BrokenPipeError) and _has_no_reader(sys.stdout):
             _give_up(sys.stdout)
             return _without_reader(words[0])
+        fault = _write_out() if error.filename is None else None
+        if fault is not None:
+            return _output_failed(fault)
         return _failed(file_fault(error) if error.filename is None else f"{file_fault(error)}: {error.filename}")
     except Exception as error:
         if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
@@ -201,6 +204,10 @@ def _is_open(stream: object) -> bool:
 def _failed(text: str) -> int:
     print(f"remote-fetch: {text}", file=sys.stderr, flush=True)
     return 1
+
+
+def _output_failed(fault: OSError) -> int:
+    return _failed(f"{file_fault(fault)}: standard output")
 
 
 def _has_no_reader(output: TextIO) -> bool:

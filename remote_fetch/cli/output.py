@@ -87,7 +87,11 @@ def print_records(
             lines = printer(shown, parsed)
         except UnprintableRow as error:
             lines, fault = printer(shown.slice(0, error.at), None), error.error
-        _write(lines, unbuffered=arguments.unbuffered)
+        try:
+            _write(lines, unbuffered=arguments.unbuffered)
+        except OSError as error:
+            error.filename = error.filename or "standard output"
+            raise
         yield len(lines)
         if fault is not None:
             raise fault

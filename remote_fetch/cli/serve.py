@@ -129,7 +129,8 @@ def _settings(arguments: argparse.Namespace, properties: dict[str, Any]) -> Serv
         value, most = getattr(arguments, name), _MOST.get(name, float("inf"))
         if not least <= value <= most:
             option = f"--{name.replace('_', '-')}"
-            raise ConfigError(f"{option} {value:g}: give {least:g} or more, at most {most:g}", key=option)
+            at_most = "" if most == float("inf") else f", at most {most:g}"
+            raise ConfigError(f"{option} {value:g}: give {least:g} or more{at_most}", key=option)
     if (arguments.tls_cert is None) != (arguments.tls_key is None):
         raise ConfigError("--tls-cert and --tls-key belong together", key="--tls-cert")
     mechanisms = arguments.mechanisms or mechanism_of(properties)

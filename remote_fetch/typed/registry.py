@@ -226,9 +226,7 @@ class Registry:
                     f"{self.url} answers, but not as a schema registry does: {type(error).__name__}",
                     hint="Check schema.registry.url",
                 ) from None
-            raise RegistryUnavailable(
-                f"the schema registry {self.url} does not answer: {type(error).__name__}"
-            ) from None
+            raise RegistryUnavailable(f"the schema registry {self.url} does not answer: {_cause(error)}") from None
 
     def _teller(self) -> Callable[[Exception], bool]:
         """As `_may_pass`, for one question. If its answer is waited for, the log says so once."""
@@ -240,7 +238,7 @@ class Registry:
                 return False
             if silence.is_over and not has_told:
                 status = getattr(error, "http_status_code", None)
-                cause = type(error).__name__ if status is None else f"it answers {status}"
+                cause = _cause(error) if status is None else f"it answers {status}"
                 _CONTACT.warning("waiting %g s at most for the schema registry %s: %s", self._wait_s, self.url, cause)
                 has_told = True
             return True
@@ -352,6 +350,12 @@ def _move_user(conf: dict[str, Any]) -> None:
             conf.setdefault("basic.auth.user.info", unquote(user))
         bare.append(urlunsplit((parts.scheme, host, parts.path, "", "")))
     conf["url"] = ",".join(bare)
+
+
+def _cause(error: Exception) -> str:
+    """The name of an error. With words for that of a server that speaks another protocol, such as a broker."""
+    name = type(error).__name__
+    return name if name != "RemoteProtocolError" else f"{name}. Perhaps another server than a registry is there"
 
 
 def _may_pass(error: Exception) -> bool:

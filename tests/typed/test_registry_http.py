@@ -49,6 +49,27 @@ def slow_server(head: bytes, piece: bytes, pause_s: float = 0.05) -> Iterator[st
             thread.join()
 
 
+def test_a_server_of_another_protocol_is_named() -> None:
+    """Such as a broker, which closes the connection of an HTTP request."""
+    done = threading.Event()
+
+    def close_each() -> None:
+        while not done.is_set():
+            connection, _ = server.accept()
+            connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=close_each)
+        thread.start()
+        registry = Registry({"url": f"http://127.0.0.1:{server.getsockname()[1]}"}, 0.5)
+        with pytest.raises(RegistryUnavailable, match="Perhaps another server than a registry is there"):
+            registry.version("a", "latest")
+        registry.close()
+        done.set()
+        socket.create_connection(server.getsockname()).close()
+        thread.join()
+
+
 @pytest.mark.parametrize(
     ("head", "piece"),
     [
