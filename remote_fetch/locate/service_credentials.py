@@ -4,17 +4,20 @@ Rules of the file:
 
 - The service asks the brokers in the client's name, so it needs credentials that it can hand on: a user with a password
   (SASL PLAIN, SCRAM), or a token (OAUTHBEARER). Other ones are refused, with the reason.
-- A token comes from the application's `oauth_cb`, called as confluent_kafka calls it.
+- A token comes from the application's `oauth_cb`, called as confluent_kafka calls it, by one thread at a time.
 - Messages hold names of settings, never their values.
 """
 
 from __future__ import annotations
 
 import base64
+import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from remote_fetch.errors import ConfigError, StorageDenied
+from remote_fetch.failures.shared_failure import SharedFailure
 from remote_fetch.locate.broker_settings import PASSWORD_MECHANISMS, TOKEN_MECHANISM, TokenCache, given_settings
 
 __all__ = ["ServiceCredentials"]
@@ -27,6 +30,7 @@ class ServiceCredentials:
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self._tokens: TokenCache | None = None
+        self._asking, self._failure = threading.Lock(), SharedFailure()
         self._basic = ""
         given = given_settings(properties)
         mechanism = _mechanism(given)
@@ -52,10 +56,11 @@ class ServiceCredentials:
         """The header's value. Raises StorageDenied if `oauth_cb` gives no token that can be sent."""
         if self._tokens is None:
             return self._basic
-        try:
-            answer = self._tokens.answer
-        except Exception as error:  # the application's callback may raise any class; its text may hold a secret
-            raise StorageDenied(f"oauth_cb gave no token for the service: it raised {type(error).__name__}") from None
+        asked_s = time.monotonic()
+        with self._asking:
+            self._failure.check(asked_s)
+            with self._failure.kept(StorageDenied):
+                answer = _answer_of(self._tokens)
         token = str(answer[0])
         if not token.isascii() or not token.isprintable() or " " in token or not token:
             raise StorageDenied("oauth_cb gave a token that cannot be sent by HTTP")
@@ -64,6 +69,13 @@ class ServiceCredentials:
                 "oauth_cb gave SASL extensions, which the service cannot hand on to the brokers", key="oauth_cb"
             )
         return f"Bearer {token}"
+
+
+def _answer_of(tokens: TokenCache) -> tuple[Any, ...]:
+    try:
+        return tokens.answer
+    except Exception as error:  # the application's callback may raise any class; its text may hold a secret
+        raise StorageDenied(f"oauth_cb gave no token for the service: it raised {type(error).__name__}") from None
 
 
 def _mechanism(given: Mapping[str, Any]) -> str:

@@ -82,7 +82,7 @@ def test_the_partitions_of_a_topic_are_asked_for_once() -> None:
 
 
 def test_an_answer_from_before_another_topic_of_the_name_does_not_count() -> None:
-    """The topic was made anew while a worker asked for its partitions."""
+    """The topic was deleted and made again while a worker asked for its partitions."""
     old, new = PARTITION, replace(PARTITION, topic_id=Uuid(b"n" * 16))
     answers = [old, new]
 
