@@ -87,9 +87,9 @@ class FeedContext:
         with self._naming:
             known = self._known(topic)
             if not known or known is before:
+                turn = next(self._turns)
                 failure = self._failures.setdefault(topic, SharedFailure(self.clock))
                 failure.check(asked_s)
-                turn = next(self._turns)
                 with failure.kept(RemoteFetchError, KafkaException):
                     # Only the names: each feed looks its own segments up.
                     found = self.session.locator.partitions(topic, ())
