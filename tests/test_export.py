@@ -323,7 +323,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         (("-o", "end"), "% note: the tier has no record of 'codecs' from start=end on"),
         (
             ("-o", "s@2001-01-01", "-o", "e@2001-01-02"),
-            "% note: no record of 'codecs' lies between start=2001-01-01 and end=2001-01-02",
+            "% note: start=2001-01-01 and end=2001-01-02 leave no record of 'codecs' to read",
         ),
         (("-o", "s@2001-01-01", "-p", "0", "--end", "1"), None),
         (("-p", "0"), None),

@@ -142,7 +142,7 @@ def say_if_empty(observe: Observer, topic: str, given: tuple[Any, Any], spans: C
     if all(isinstance(span.start, Timestamp) and span.first >= span.end_offset for span in spans):
         text = f"start={start} is later than every record of {topic!r}: the read begins at the end"
     else:
-        text = f"no record of {topic!r} lies between start={start} and end={end}"
+        text = f"start={start} and end={end} leave no record of {topic!r} to read"
     observe(Notice(text, is_warning=True))
 
 

@@ -174,7 +174,7 @@ class TestOffsets:
         outcome = read(bucket, start="2099-01-01")
         assert (outcome.fine(), outcome.report.notices[-1]) == ([], late)
         assert read(bucket, start="2026-01-01", end="2026-01-01").fine() == []
-        between = "no record of 'topic' lies between start=2020-01-01 and end=2020-01-02"
+        between = "start=2020-01-01 and end=2020-01-02 leave no record of 'topic' to read"
         outcome = read(bucket, start="2020-01-01", end="2020-01-02")
         assert (outcome.fine(), outcome.report.notices[-1]) == ([], between)
         assert late not in read(bucket, start="latest").report.notices
