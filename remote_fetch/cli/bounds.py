@@ -73,7 +73,8 @@ def bounds_of(arguments: argparse.Namespace, default_end: str) -> tuple[Any, Any
     def refuse(count: int) -> Any:
         raise ConfigError("-o -N: an export begins at an offset or a time, not at a distance from the end", key="-o")
 
-    _note_seconds(arguments)
+    if not arguments.quiet:
+        _note_seconds(arguments)
     return _bounds(arguments, refuse, default_end)
 
 

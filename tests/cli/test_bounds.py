@@ -171,8 +171,10 @@ def test_an_export_to_the_end_of_the_tier(run: Run, bucket: str, tmp_path: Path)
 
 def test_a_time_in_seconds_is_noted(run: Run, bucket: str, tmp_path: Path) -> None:
     note = "% note: -o s@1795994624 is 1970-01-21 18:53: TIME is milliseconds, not seconds"
-    for words in (("cat", "-q", "-t", "shop"), ("export", "-q", "-t", "shop", "--to", str(tmp_path / "out"))):
+    for words in (("cat", "-q", "-t", "shop"), ("export", "-t", "shop", "--to", str(tmp_path / "out"))):
         assert note in run(*words, "--url", bucket, "-o", "s@1795994624").stderr.splitlines()
         assert note not in run(*words, "--url", bucket, "-o", "s@1000").stderr
+    quiet = ("export", "-q", "-t", "shop", "--to", str(tmp_path / "quiet"), "--url", bucket, "-o", "s@1795994624")
+    assert run(*quiet).stderr == "", "of export, -q leaves out warnings"
     twice = run("plan", "--url", bucket, "-t", "shop", "-t", "none", "-o", "s@1795994624").stderr
     assert twice.count("TIME is milliseconds") == 1
