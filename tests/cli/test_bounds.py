@@ -140,15 +140,18 @@ def test_bounds_that_are_none(run: Run, bucket: str, argv: tuple[str, ...], said
 @pytest.mark.parametrize("ms", [8_600_000_000_001, 99_999_999_999_999, 253_402_300_799_999])
 def test_a_time_of_centuries_to_come_is_exact(ms: int) -> None:
     """A record may have a timestamp in microseconds by mistake."""
-    start, _ = bounds_of(argparse.Namespace(offsets=[f"s@{ms}"], end=None), "latest")
+    start, _ = bounds_of(argparse.Namespace(quiet=True, offsets=[f"s@{ms}"], end=None), "latest")
     assert start == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
 
 
 def test_the_default_end_of_an_export_may_be_named() -> None:
     for end in (None, "tier"):
-        assert bounds_of(argparse.Namespace(offsets=["3"], end=end), "tier") == ("3", "tier")
-    assert bounds_of(argparse.Namespace(offsets=[], end="latest"), "tier") == ("earliest", "latest")
-    assert bounds_of(argparse.Namespace(offsets=["e@2026-01-31"], end=None), "tier") == ("earliest", "2026-01-31")
+        assert bounds_of(argparse.Namespace(quiet=True, offsets=["3"], end=end), "tier") == ("3", "tier")
+    assert bounds_of(argparse.Namespace(quiet=True, offsets=[], end="latest"), "tier") == ("earliest", "latest")
+    assert bounds_of(argparse.Namespace(quiet=True, offsets=["e@2026-01-31"], end=None), "tier") == (
+        "earliest",
+        "2026-01-31",
+    )
 
 
 @pytest.mark.parametrize(
@@ -157,7 +160,7 @@ def test_the_default_end_of_an_export_may_be_named() -> None:
 )
 def test_ends_that_an_export_does_not_take(offsets: list[str], end: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        bounds_of(argparse.Namespace(offsets=offsets, end=end), "tier")
+        bounds_of(argparse.Namespace(quiet=True, offsets=offsets, end=end), "tier")
 
 
 def test_an_export_to_the_end_of_the_tier(run: Run, bucket: str, tmp_path: Path) -> None:
