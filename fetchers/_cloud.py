@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import re
 import weakref
-from collections.abc import AsyncIterable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
@@ -33,13 +33,15 @@ from remote_fetch.fetch.spi import ObjectInfo, ObjectStore
 from remote_fetch.hosts import shown_url
 from remote_fetch.model import Buffer
 
-__all__ = ["BODY_BYTES", "CloudFetcher", "CloudStore", "Page", "receive"]
+__all__ = ["BODY_BYTES", "CloudFetcher", "CloudStore", "Page", "Questions", "receive"]
 
 T = TypeVar("T")
 
 BODY_BYTES = 256 << 10
 """Most bytes of a body that are received at once."""
 
+_ANSWER_S = 30
+"""Longest wait for credentials. Reads that time out before share it."""
 _CLOSE_TIMEOUT_S = 1
 _OF_CLOSED = (AssertionError, RuntimeError)
 """aiohttp's errors for a request whose session was closed on its way, as by a second look-up of credentials."""
@@ -55,6 +57,29 @@ class Page(NamedTuple):
     folders: tuple[str, ...]
     objects: tuple[ObjectInfo, ...]
     next_page: str | None
+
+
+class Questions:
+    """Questions for credentials. One goes on if the read that asked is cancelled, and the next read gets its answer.
+
+    An answer may take longer than a read: the Azure CLI and AWS's `credential_process` are processes, which would be
+    started again for each read. Used in the loop.
+    """
+
+    def __init__(self) -> None:
+        self._asked: dict[Hashable, asyncio.Task[Any]] = {}
+
+    async def ask(self, about: Hashable, question: Callable[[], Awaitable[T]]) -> T:
+        """The answer to a question, which is asked once at a time for each `about`. Raises what the SDK raises."""
+        asked = self._asked.get(about)
+        if asked is None:
+            asked = self._asked[about] = asyncio.ensure_future(asyncio.wait_for(question(), _ANSWER_S))
+            asked.add_done_callback(lambda done: done.cancelled() or done.exception())  # else asyncio would log it
+        try:
+            return cast(T, await asyncio.shield(asked))
+        finally:
+            if asked.done():
+                self._asked.pop(about, None)
 
 
 class CloudStore(FsspecStore):

@@ -11,13 +11,13 @@ Rules of the file:
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
-from fetchers._cloud import CloudFetcher, CloudStore, Page
+from fetchers._cloud import CloudFetcher, CloudStore, Page, Questions
 from fetchers._options import OPTIONS, Timeouts
 from fetchers._ranges import EndTold, range_of, size_of_range, told_end
 from fetchers._signing import MAX_EXPIRY_S
@@ -31,8 +31,6 @@ _MAX_GET_BYTES = 1 << 40
 """The SDK splits a larger read into several GETs. The reader has already cut ranges to size."""
 _DELEGATION = timedelta(hours=1)
 """How long a key of user delegation is valid at least. Signatures with it share it."""
-_TOKEN_S = 30
-"""Longest wait for a token. Reads that time out before share it."""
 _CLOCKS_DIFFER = timedelta(minutes=5)
 """A key of user delegation begins this much in the past: the service's clock may be late."""
 
@@ -214,27 +212,15 @@ class AzureFetcher(CloudFetcher):
 
 
 class _Patient:
-    """A credential of azure-identity. A question for a token goes on if the read that asked is cancelled.
-
-    A token may take longer than a read: the Azure CLI is a process, which would be started again for each read.
-    """
+    """A credential of azure-identity, which is asked by `Questions`."""
 
     def __init__(self, credential: Any) -> None:
         self._credential = credential
-        self._asked: dict[Any, asyncio.Task[Any]] = {}
+        self._questions = Questions()
 
     async def get_token(self, *scopes: str, **options: Any) -> Any:
-        asked_for = (scopes, *sorted(options.items()))
-        asked = self._asked.get(asked_for)
-        if asked is None:
-            answer = asyncio.wait_for(self._credential.get_token(*scopes, **options), _TOKEN_S)
-            asked = self._asked[asked_for] = asyncio.ensure_future(answer)
-            asked.add_done_callback(lambda done: done.cancelled() or done.exception())  # else asyncio would log it
-        try:
-            return await asyncio.shield(asked)
-        finally:
-            if asked.done():
-                self._asked.pop(asked_for, None)
+        ask = partial(self._credential.get_token, *scopes, **options)
+        return await self._questions.ask((scopes, *sorted(options.items())), ask)
 
     async def close(self) -> None:
         await self._credential.close()

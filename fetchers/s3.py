@@ -10,6 +10,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from bisect import bisect_left
@@ -20,7 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from fsspec.asyn import sync
 
-from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, receive
+from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, Questions, receive
 from fetchers._http_answer import is_deleted
 from fetchers._options import OPTIONS, Timeouts, check_endpoint, check_objects, with_defaults
 from fetchers._ranges import EndTold, range_of, size_of_range, told_end
@@ -34,6 +35,9 @@ __all__ = ["S3Fetcher", "page_of"]
 _CONNECTIONS = 64
 """More than the threads of one reader, so that no thread waits for a connection. botocore's default is 10."""
 _OPEN_TIMEOUT_S = 30
+_HEAD_START_S = 0.05
+_MUST_RENEW_S = 600
+"""Seconds before the end of credentials from which on botocore lets all requests wait for the renewal."""
 _NO_ENDPOINT = "Invalid endpoint: "
 """The beginning of botocore's error."""
 _ENVIRONMENTS_ENDPOINT = "the endpoint of AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or ~/.aws/config"
@@ -65,6 +69,10 @@ def page_of(answer: Mapping[str, Any]) -> Page:
 
 
 class _S3Store(CloudStore):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._questions = Questions()
+
     async def get_range(self, bucket: str, key: str, start: int, end: int | None) -> Buffer:
         byte_range = range_of(start, end)
         asked = {} if byte_range is None else {"Range": byte_range}
@@ -120,11 +128,8 @@ class _S3Store(CloudStore):
 
     async def _valid_s(self, expires_s: int) -> int:
         """How long a URL can be valid: no longer than temporary credentials, if their end is known."""
-        filesystem = self._filesystem
-        if filesystem.key is not None or "aws_access_key_id" in filesystem.client_kwargs:
-            return expires_s
-        credentials = await filesystem.session.get_credentials()
-        if not hasattr(credentials, "refresh_needed"):
+        credentials = await self._ending_credentials()
+        if credentials is None:
             return expires_s
         await credentials.get_frozen_credentials()  # renews them if they end soon
         # The end itself is not public. The seconds after which a renewal would be needed tell it.
@@ -141,7 +146,23 @@ class _S3Store(CloudStore):
     async def _client(self, bucket: str) -> Any:
         """The filesystem's client, or with its option `cache_regions` a client for the region of the bucket."""
         await self._filesystem.set_session()  # makes a new client if the last was closed
+        credentials = await self._ending_credentials()
+        if credentials is not None and credentials.refresh_needed():
+            renewal = asyncio.ensure_future(self._questions.ask("credentials", credentials.get_frozen_credentials))
+            renewal.add_done_callback(lambda done: done.cancelled() or done.exception())  # else asyncio would log it
+            if credentials.refresh_needed(_MUST_RENEW_S):
+                await renewal
+            else:  # the credentials are good, and botocore passes by a renewal that has begun
+                await asyncio.wait((renewal,), timeout=_HEAD_START_S)
         return await self._filesystem.get_s3(bucket)
+
+    async def _ending_credentials(self) -> Any:
+        """The credentials, if botocore renews them before they end. Else None."""
+        filesystem = self._filesystem
+        if filesystem.anon or filesystem.key is not None or "aws_access_key_id" in filesystem.client_kwargs:
+            return None
+        credentials = await filesystem.session.get_credentials()
+        return credentials if hasattr(credentials, "refresh_needed") else None
 
     def _arguments(self, client: Any, operation: str, **asked: str) -> dict[str, Any]:
         """The arguments of a request: `asked`, and each option of the user that `operation` accepts.

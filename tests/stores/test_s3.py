@@ -10,6 +10,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import sys
@@ -31,11 +32,13 @@ from remote_fetch.errors import (
     RemoteFetchError,
     SegmentNotFound,
     StorageDenied,
+    StorageTimeout,
     StorageUnavailable,
 )
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, Uuid
 from remote_fetch.observe import RangeFetched
+from tests.eventually import eventually
 from tests.stores.artifacts import MissingTool
 from tests.stores.conftest import TOPIC, tree_of_one_topic
 from tests.stores.range_server import Fault, FaultKind, RangeServer
@@ -336,6 +339,45 @@ def test_an_endpoint_that_the_environment_names(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     with pytest.raises(ConfigError, match=r"^the endpoint of AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or .* is no URL"):
         S3Fetcher().configure({"remote.storage.url": "s3://tier/x"})
+
+
+def test_credentials_that_take_longer_than_a_read_are_asked_for_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`credential_process` is a process. Each read that timed out began another one, and none ever had credentials."""
+    calls, goes_on, program = tmp_path / "calls", tmp_path / "goes-on", tmp_path / "program.py"
+    program.write_text(
+        "import datetime, json, os, time\n"
+        f"with open({str(calls)!r}, 'a') as file: file.write('x')\n"
+        f"is_first = os.path.getsize({str(calls)!r}) == 1\n"
+        f"while not (is_first or os.path.exists({str(goes_on)!r})): time.sleep(0.01)\n"
+        "end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=5 if is_first else 120)\n"
+        "keys = {'AccessKeyId': 'a', 'SecretAccessKey': 'b', 'SessionToken': 'c'}\n"
+        "print(json.dumps({'Version': 1, **keys, 'Expiration': end.isoformat()}))\n"
+    )
+    (tmp_path / "config").write_text(f"[default]\ncredential_process = {sys.executable} {program}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    with RangeServer({"bucket/a": b"0123456789"}) as server:
+        fetcher = S3Fetcher()
+        options = {"remote.storage.options.endpoint_url": server.url, "fetch.remote.read.timeout.ms": "500"}
+        fetcher.configure({"remote.storage.url": "s3://bucket", **options})
+        store = fetcher.opened_store()
+        for _ in range(3):
+            with pytest.raises(StorageTimeout):
+                store.get("a", 0, 5)
+        goes_on.touch()
+
+        def is_read() -> bool:
+            with contextlib.suppress(StorageTimeout):
+                return bytes(store.get("a", 0, 5)) == b"01234"
+            return False
+
+        assert eventually(is_read)
+        fetcher.close()
+    assert calls.read_text() == "xx"
 
 
 def test_a_refused_range_is_no_end_if_the_object_has_a_byte_there() -> None:
