@@ -12,6 +12,7 @@ import argparse
 import json
 import time
 from contextlib import closing
+from typing import Any
 
 from remote_fetch.amounts import counted, human_bytes
 from remote_fetch.cli.bounds import plans_from
@@ -31,12 +32,17 @@ from remote_fetch.session.session import Session
 
 __all__ = ["add_options", "run"]
 
+_OF_A_CLUSTER = ("bootstrap.servers", "security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
+"""The properties that reach a cluster. Without --to the target is the cluster that is read."""
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     add_range_options(parser, topic_required=True)
     target = add_target_options(
-        parser, to_help="bootstrap.servers of the target (default: those of -b)", topic_help="the topic to write to"
+        parser,
+        to_help="bootstrap.servers of the target (default: the cluster that is read, with its security)",
+        topic_help="the topic to write to",
     )
     target.add_argument(
         "--partition-by", choices=("number", "key"), default="number",
@@ -64,11 +70,10 @@ def run(arguments: argparse.Namespace) -> int:
             option = "--" + name.replace("_", "-")
             raise ConfigError(f"{option} {limit:g}: give a number above 0", key=option)
     began, done = time.monotonic(), Replayed()
-    brokers = arguments.brokers if arguments.to is None else arguments.to
     with (
         Progress(enabled=not arguments.quiet) as progress,
         Session.open(config_from(arguments), progress.tell_wait) as session,
-        closing(target_from(arguments, brokers, arguments.to_topic)) as target,
+        closing(target_from(arguments, arguments.to, arguments.to_topic, _shared(arguments, session))) as target,
     ):
         prices = open_prices(session.config.settings)
         plans = plans_from(arguments, session)
@@ -105,6 +110,12 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.quiet:
             print_report(session, time.monotonic() - began, None, prices)
     return 0
+
+
+def _shared(arguments: argparse.Namespace, session: Session) -> dict[str, Any]:
+    """What the target has of the client's properties for the cluster that is read: nothing if it is another one."""
+    own = session.config.librdkafka if arguments.to is None else {}
+    return {name: value for name, value in own.items() if name.startswith(_OF_A_CLUSTER)}
 
 
 def _position(sent: Replayed, planned: ReadPlanned) -> Position:

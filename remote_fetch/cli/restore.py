@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from remote_fetch.amounts import counted, human_bytes
@@ -24,7 +25,7 @@ from remote_fetch.cli.options import Once, add_common_options, add_json_option, 
 from remote_fetch.cli.output import print_report
 from remote_fetch.cli.progress import Progress
 from remote_fetch.cli.report import resumable
-from remote_fetch.config.client import check_client, check_utf8, of_librdkafka
+from remote_fetch.config.client import check_client, check_utf8, of_librdkafka, with_own
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import TOPIC_NAME_RULE, TopicIdPartition, Uuid, is_topic_name
 from remote_fetch.prepare.job import planned_read
@@ -52,9 +53,12 @@ def add_target_options(parser: argparse.ArgumentParser, *, to_help: str, topic_h
     return group
 
 
-def target_from(arguments: argparse.Namespace, brokers: str | None, topic: str) -> Target:
-    """The target that the options name. Raises ConfigError."""
-    properties = of_librdkafka(pairs_from(arguments.to_property, "--to-property"))
+def target_from(
+    arguments: argparse.Namespace, brokers: str | None, topic: str, shared: Mapping[str, Any] = MappingProxyType({})
+) -> Target:
+    """The target that the options name. `shared`: the client properties below its own. Raises ConfigError."""
+    own = of_librdkafka(pairs_from(arguments.to_property, "--to-property"))
+    properties = own if "bootstrap.servers" in own else with_own(shared, own)
     if not is_topic_name(topic):
         raise ConfigError(f"{topic!r} is not a topic name: {TOPIC_NAME_RULE}", key="--to-topic")
     if brokers is not None:

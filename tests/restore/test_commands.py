@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,7 +29,7 @@ __all__ = ["bucket", "hurry"]
 def target(monkeypatch: pytest.MonkeyPatch) -> FakeTarget:
     made = FakeTarget(topic="orders")
 
-    def chosen(arguments: Any, brokers: str | None, topic: str) -> FakeTarget:
+    def chosen(arguments: Any, brokers: str | None, topic: str, shared: Any = None) -> FakeTarget:
         assert brokers == "other:9092"
         made.topic = topic
         return made
@@ -151,6 +153,27 @@ def test_a_replay_into_the_topic_that_is_read(
     assert "--same-topic" in done.stderr
     assert run(*arguments, "--same-topic", "-q").code == 0
     assert target.logs[0]
+
+
+def test_a_target_in_the_cluster_that_is_read_has_its_credentials() -> None:
+    """Without --to they would have to be given twice. With it they would go to another cluster."""
+    options = {"to_property": ["sasl.username=writer"]}
+    shared = {
+        "bootstrap.servers": "h:1",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.password": "p",
+    }
+    config = SimpleNamespace(librdkafka={**shared, "sasl.username": "reader", "fetch.max.bytes": 9})
+    session: Any = SimpleNamespace(config=config)
+    arguments = Namespace(to=None, **options)
+    with closing(restore.target_from(arguments, None, "new", replay._shared(arguments, session))) as made:
+        found = {name: value for name, value in made.properties.items() if name in config.librdkafka}
+    assert found == {**shared, "sasl.username": "writer"}
+    assert replay._shared(Namespace(to="other:9092"), session) == {}
+    elsewhere = Namespace(to=None, to_property=["bootstrap.servers=other:9092"])
+    with closing(restore.target_from(elsewhere, None, "new", replay._shared(arguments, session))) as made:
+        assert not [name for name in made.properties if name.startswith("sasl.")]
 
 
 WAIT = Notice("the broker gives nothing", is_warning=True, is_wait=True)
