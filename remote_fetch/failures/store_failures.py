@@ -120,7 +120,9 @@ _THROTTLED = Failure(StorageThrottled, "the store asked for fewer requests")
 _CONNECT_TIMEOUT = Failure(
     StorageConnectTimeout, "no connection to the store in time", "Raise fetch.remote.connect.timeout.ms"
 )
-_TIMEOUT = Failure(StorageTimeout, "the store did not answer in time")
+_TIMEOUT = Failure(
+    StorageTimeout, "the store did not answer in time", "Check the endpoint, or raise fetch.remote.read.timeout.ms"
+)
 CERTIFICATE = Failure(
     StorageDenied,
     "the store's certificate is not accepted",

@@ -129,6 +129,7 @@ def test_a_body_that_trickles_ends_with_the_read_timeout(server: RangeServer) ->
     found = failure(server, Fault(FaultKind.TRICKLE), fetch_remote_read_timeout_ms="300")
     assert type(found) is StorageTimeout
     assert "the store did not answer in time" in str(found)
+    assert "raise fetch.remote.read.timeout.ms" in str(found)
 
 
 @pytest.mark.parametrize("status", [201, 203, 204])
