@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _shared(arguments: argparse.Namespace, session: Session) -> dict[str, Any]:
-    """What the target has of the client's properties for the cluster that is read: nothing if it is another one."""
+    """The client's properties that reach the cluster that is read, for a target in it. None for another cluster."""
     own = session.config.librdkafka if arguments.to is None else {}
     return {name: value for name, value in own.items() if name.startswith(_OF_A_CLUSTER)}
 
