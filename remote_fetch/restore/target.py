@@ -54,6 +54,8 @@ _DEFAULTS: Mapping[str, Any] = {
 _BATCH_BYTES = 1_000_000
 _BATCH_LIMITS = ("max.message.bytes", "segment.bytes")
 """The settings of a topic that bound a batch, after compression. A batch of small records may be too large for it."""
+_CONSEQUENCES = frozenset({KafkaError._FATAL, KafkaError._INVALID_DIFFERENT_RECORD, KafkaError._PURGE_QUEUE})
+"""Errors whose cause another one tells: a producer has ended, or a record was in a batch or queue with a wrong one."""
 _GAPLESS: Mapping[str, Any] = MappingProxyType({"enable.idempotence": True, "enable.gapless.guarantee": True})
 """Without the second one librdkafka goes on behind a record that the broker has refused, and the topic lacks it."""
 
@@ -205,20 +207,21 @@ class Target:
 
     @contextmanager
     def _own_errors(self) -> Iterator[None]:
-        """After a fatal error confluent_kafka calls `_delivered` with an exception under way: that is a SystemError.
+        """After a fatal error confluent_kafka calls `_delivered` with that error under way: that is a SystemError.
 
         `produce` may raise the fatal error before the reports come that tell its cause.
         """
-        fatal = KafkaError._FATAL
         try:
             yield
         except (SystemError, KafkaException) as error:
-            if isinstance(error, KafkaException) and error.args[0].code() != fatal:
-                raise
-            if self._failure is None and self._producer is not None:
-                with suppress(SystemError, KafkaException):
+            raised = _raised(error)
+            if not _tells(raised) and not _tells(self._failure) and self._producer is not None:
+                try:
                     self._producer.flush(_FLUSH_S)
-            raise KafkaException(self._failure or KafkaError(fatal)) from error
+                except (SystemError, KafkaException) as later:
+                    raised = _raised(later)
+            known = [one for one in (self._failure, raised, KafkaError(KafkaError._FATAL)) if one is not None]
+            raise KafkaException(next(filter(_tells, known), known[0])) from error
 
     def _opened(self) -> Producer:
         if self._producer is None:
@@ -235,9 +238,8 @@ class Target:
         return min([_BATCH_BYTES, *(int(text) for text in limits if text.isdecimal())])
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        """Keep the first error, but for those of records that were in a batch with a wrong one."""
-        failure = self._failure
-        if error is not None and (failure is None or failure.code() == KafkaError._INVALID_DIFFERENT_RECORD):
+        """Keep the first error that tells why."""
+        if error is not None and not _tells(self._failure):
             self._failure = error
 
     def _check(self) -> None:
@@ -254,6 +256,16 @@ class Target:
                 with suppress(SystemError, KafkaException):  # of records that are dropped
                     producer.flush(wait_s)
         self._cluster.close()
+
+
+def _raised(error: SystemError | KafkaException) -> KafkaError | None:
+    raised = error.__cause__ if isinstance(error, SystemError) else error
+    return raised.args[0] if isinstance(raised, KafkaException) else None
+
+
+def _tells(error: KafkaError | None) -> bool:
+    """Whether an error tells why records are refused."""
+    return error is not None and error.code() not in _CONSEQUENCES
 
 
 _OF_PRODUCERS = frozenset(

@@ -90,9 +90,9 @@ def test_a_topic_takes_any_timestamp_if_the_brokers_have_a_bound(
 
 def test_the_error_is_that_of_the_wrong_record() -> None:
     """The others of its batch are refused with it, and come first if they lie before it."""
-    codes = (KafkaError._INVALID_DIFFERENT_RECORD, KafkaError.INVALID_TIMESTAMP, KafkaError._INVALID_DIFFERENT_RECORD)
+    others = (KafkaError._INVALID_DIFFERENT_RECORD, KafkaError._PURGE_QUEUE)
     with closing(Target({"bootstrap.servers": "127.0.0.1:1"}, "new")) as new:
-        for code in (*codes, KafkaError._PURGE_QUEUE):
+        for code in (*others, KafkaError.INVALID_TIMESTAMP, *others):
             new._delivered(KafkaError(code), None)  # type: ignore[arg-type]
         with pytest.raises(KafkaException) as caught:
             new._check()
@@ -123,6 +123,16 @@ def test_a_producer_that_has_ended_says_why(monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(KafkaException) as caught:
             new.write(0, None, b"v", [], 1)
     assert caught.value.args[0].code() == KafkaError.INVALID_RECORD
+
+
+def test_a_producer_without_rights_says_so() -> None:
+    """librdkafka drops the records of its queue, and the fatal error is only the cause of a SystemError."""
+    denied = KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED))
+    with closing(Target({"bootstrap.servers": "127.0.0.1:1"}, "new")) as new:
+        new._delivered(KafkaError(KafkaError._PURGE_QUEUE), None)  # type: ignore[arg-type]
+        with pytest.raises(KafkaException) as caught, new._own_errors():
+            raise SystemError("returned a result with an exception set") from denied
+    assert caught.value.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED
 
 
 @pytest.mark.parametrize(
