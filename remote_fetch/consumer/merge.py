@@ -197,8 +197,9 @@ class Merge:
         partition = self._polled_partition
         if partition is None:
             return
-        with suppress(IndexError):  # the end of the block
-            self._unpolled.extend(iter(self._block.pop, None))  # in one call, see `StoreRecords`
+        if self._block:
+            with suppress(IndexError):  # the end of the block
+                self._unpolled.extend(iter(self._block.pop, None))  # in one call, see `StoreRecords`
         polled = len(self._polled) - len(self._unpolled) if self._has_given else 0
         if polled:
             partition.position.deliver(self._polled[polled - 1])

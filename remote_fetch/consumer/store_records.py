@@ -93,8 +93,13 @@ class StoreRecords:
         """Take at most `count` records, in order. The list is empty only if there is no record."""
         while len(self._returned) < count and self._open_next():
             assert self._cursor is not None
-            self._returned += self._cursor.take(count - len(self._returned))
-        taken, self._returned = self._returned[:count], self._returned[count:]
+            made = self._cursor.take(count - len(self._returned))
+            if self._returned:
+                self._returned += made
+            else:  # mostly one chunk has enough, and a copy of many messages takes time
+                self._returned = made
+        taken, self._returned = self._returned, self._returned[count:]
+        del taken[count:]
         return taken
 
     def put_back(self, messages: list[Message]) -> None:
