@@ -23,8 +23,11 @@ __all__ = ["DueWork"]
 
 _PROBE_AGAIN_S = {Reason.HOLE.value: 1.0, Reason.UNSTABLE.value: 5.0}
 """Shorter pauses for reasons that often end soon."""
-_AT_END_AGAIN_S = 1.0
-"""The pause if the partition seems to be at its end. After a resumption librdkafka knows only the end of before."""
+_RESUMED_AGAIN_S = 1.0
+"""The pause if a partition seems to be at its end after it was paused for long.
+
+librdkafka knows only the end of before the pause until its first fetch.
+"""
 
 
 class DueWork:
@@ -145,6 +148,8 @@ class DueWork:
         if partition.state.is_due(now_s):
             offset = self._handover.next_offset(partition)
             if offset < 0 or self._handover.is_at_end(partition, offset):
-                self._transitions.apply(partition, partition.state.postponed(self._clock() + _AT_END_AGAIN_S))
+                was_paused = now_s - (partition.state.retry_at_s or 0.0) > PROBE_AGAIN_S  # nobody has looked for so long
+                pause_s = _RESUMED_AGAIN_S if was_paused else PROBE_AGAIN_S
+                self._transitions.apply(partition, partition.state.postponed(self._clock() + pause_s))
             else:
                 self._transitions.apply(partition, partition.state.probe(offset))

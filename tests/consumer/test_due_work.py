@@ -267,7 +267,9 @@ def test_the_store_is_not_tried_at_the_end_of_the_log() -> None:
     bench.run_due_work(after_s=31)
     assert len(bench.workers.feeds) == 1
     bench.librdkafka.high_watermark = 51
-    bench.run_due_work(after_s=31)
+    bench.run_due_work(after_s=29)  # each look takes time, and a partition that records come to is often not at its end
+    assert len(bench.workers.feeds) == 1
+    bench.run_due_work(after_s=2)
     assert len(bench.workers.feeds) == 2
 
 
