@@ -61,7 +61,7 @@ class AssignedPartition:
         self.log = LogBounds(None)
         self.topic_id: Uuid | None = None
         self.undone: tuple[Action, ...] = ()
-        """The actions of the last step, if a handler of a signal has ended one of them before its time."""
+        """The actions that lead to the state. A handler of a signal may end them before their time: they stay then."""
         self._circuit = circuit
         self._question: object = None
         self._questions = 0
@@ -101,14 +101,13 @@ class AssignedPartition:
 
     # ---------------------------------------------------------------------------------------------------- its state
 
-    def enter(self, step: Step) -> tuple[Action, ...]:
-        """Take the state of a step. Returns the step's actions, which the caller carries out."""
-        self.state, actions = step
-        return actions
+    def enter(self, step: Step) -> None:
+        """Take the state of a step. The caller carries out its actions, after those that are undone."""
+        self.state, self.undone = step[0], self.undone + step[1]
 
-    def note_undone(self, actions: tuple[Action, ...]) -> None:
-        """Note that the actions of the last step are to be carried out again. Empty: they are done."""
-        self.undone = actions
+    def note_done(self) -> None:
+        """Note that no action is undone."""
+        self.undone = ()
 
     def ask(self, question: object) -> None:
         """Note that the group was asked for the committed offset. `question` identifies the request."""

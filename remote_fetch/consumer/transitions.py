@@ -60,27 +60,28 @@ class Transitions:
     def apply(self, partition: AssignedPartition, step: Step) -> None:
         """Enter the state of a step, and carry out its actions."""
         mode_before = partition.state.mode
-        self._carry_out_all(partition, partition.enter(step))
+        partition.enter(step)
+        self._carry_out_all(partition)
         state = partition.state
         if state.mode is Mode.BROKER and mode_before is not Mode.BROKER:
             self.notice(partition, f"is read from the broker from {place_of(state.offset)} on ({state.reason})")
 
-    def _carry_out_all(self, partition: AssignedPartition, actions: tuple[Action, ...]) -> None:
-        partition.note_undone(())
+    def _carry_out_all(self, partition: AssignedPartition) -> None:
         try:
-            for action in actions:
+            for action in partition.undone:
                 self._carry_out(partition, action)
+            partition.note_done()
         except KafkaException:
+            partition.note_done()
             raise
         except BaseException:  # a handler of a signal has raised, and the application may go on
-            partition.note_undone(actions)
             self._workers.notify()
             raise
 
     def make_good(self, partition: AssignedPartition) -> None:
         """Do what a handler of a signal has ended before its time."""
         if partition.undone:
-            self._carry_out_all(partition, partition.undone)
+            self._carry_out_all(partition)
         if partition.records.is_torn and partition.state.mode is Mode.BROKER:
             self.apply(partition, partition.state.probe_failed(partition.state.reason, self._clock()))
         elif partition.records.is_torn:

@@ -108,6 +108,22 @@ def test_a_hand_over_that_a_handler_ends_is_made_good() -> None:
     assert place > 30
 
 
+def test_a_pause_drops_nothing_that_a_handler_has_ended() -> None:
+    """Else librdkafka would go on at the placeholder with which the partition was assigned."""
+    place, handler = 0, Handler(0)
+    while place == 0 or handler.has_raised:
+        handler, bench = Handler(place), Bench({0: 0})
+        bench.give(0, range(3))
+        bench.merge.poll(0)
+        handler.during(partial(bench.partitions.seek, bench.partition(0), OFFSET_END))
+        if bench.mode(0) == "broker":
+            bench.partitions.pause([bench.partition(0)])
+            bench.partitions.resume([bench.partition(0)])
+            assert ("seek", 0, OFFSET_END) in [call[:3] for call in bench.librdkafka.calls_since()], place
+        place += 1
+    assert place > 10
+
+
 def test_what_is_assigned_is_read_although_a_handler_ends_the_assignment(tmp_path: Path) -> None:
     settings = ConsumerSettings(True, {}, Config.parse({"remote.storage.url": str(tmp_path)}))
     place, handler = 0, Handler(0)
