@@ -62,11 +62,10 @@ class StoreRecords:
         self._drop()
         self.feed = feed
 
-    def stop(self) -> Feed | None:
-        """Drop the feed and all records. Returns the feed, if there was one."""
+    def stop(self) -> None:
+        """Drop the feed and all records."""
         self._drop()
-        feed, self.feed = self.feed, None
-        return feed
+        self.feed = None
 
     def skip(self, before: int) -> None:
         """Skip the records before this offset, because librdkafka has delivered them."""

@@ -109,9 +109,9 @@ class Transitions:
 
     def stop_feed(self, partition: AssignedPartition) -> None:
         """Drop the feed of the partition, and the records that it has brought."""
-        feed = partition.records.stop()
-        if feed is not None:
-            self._workers.drop(feed)
+        if partition.feed is not None:
+            self._workers.drop(partition.feed)  # first: a handler of a signal may raise, and then this is called again
+        partition.records.stop()
 
     def begin_at(self, partition: AssignedPartition, offset: int, leader_epoch: int | None = None) -> None:
         """Read an assigned partition from `offset` on, from the store if it may be used and may have the offset.

@@ -31,6 +31,11 @@ class Alarm(BaseException):
     """Raised by the handler."""
 
 
+def raising(_: object) -> None:
+    """The handler runs when this method begins."""
+    raise Alarm
+
+
 class Handler:
     """Raises once while `call` runs, at the place of this number. `has_raised`: there was such a place."""
 
@@ -122,6 +127,17 @@ def test_a_pause_drops_nothing_that_a_handler_has_ended() -> None:
             assert ("seek", 0, OFFSET_END) in [call[:3] for call in bench.librdkafka.calls_since()], place
         place += 1
     assert place > 10
+
+
+def test_a_feed_is_dropped_although_a_handler_ends_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would go on, and keep its records until the consumer is closed."""
+    bench = Bench({0: 0})
+    feed = bench.feed(0)
+    with monkeypatch.context() as patch, pytest.raises(Alarm):
+        patch.setattr(bench.workers, "drop", raising)
+        bench.partitions.seek(bench.partition(0), 5)
+    bench.run_due_work()
+    assert (bench.workers.dropped, bench.feed(0).first_offset) == ([feed], 5)
 
 
 def test_what_is_assigned_is_read_although_a_handler_ends_the_assignment(tmp_path: Path) -> None:
