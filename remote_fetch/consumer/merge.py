@@ -68,8 +68,6 @@ class Merge:
         self._polled: list[Message] = []
         self._unpolled: list[Message] = []
         """The messages taken back from the block. They stay here if a handler of a signal ends `flush_position`."""
-        self._has_given = False
-        """Whether the first of `_polled` was returned. Before that, the block is only being made."""
         self._polled_partition: AssignedPartition | None = None
         self._block_ends_s = 0.0
         self._librdkafka_came_last = False
@@ -170,12 +168,12 @@ class Merge:
         if partition is None:
             return None
         count = min(most, partition.records.rows_in(_BLOCK_BYTES))
-        self._polled, self._polled_partition, self._has_given = partition.records.take(count), partition, False
+        self._polled, self._polled_partition = partition.records.take(count), partition
         self._block.extend(self._polled[1:])
         self._note_taken(partition)
         if not self._polled:
             return None
-        self._block_ends_s, self._has_given = ends_s, True
+        self._block_ends_s = ends_s
         return self._polled[0]
 
     def expect_callback(self) -> None:
@@ -200,7 +198,7 @@ class Merge:
         if self._block:
             with suppress(IndexError):  # the end of the block
                 self._unpolled.extend(iter(self._block.pop, None))  # in one call, see `StoreRecords`
-        polled = len(self._polled) - len(self._unpolled) if self._has_given else 0
+        polled = len(self._polled) - len(self._unpolled)
         if polled:
             partition.position.deliver(self._polled[polled - 1])
         self._none_ready = None
