@@ -24,7 +24,7 @@ from remote_fetch.deadline import Deadline, join_all
 from remote_fetch.errors import Cancelled
 from remote_fetch.failures.broker_errors import is_passing
 
-__all__ = ["CommittedOffsets", "Start"]
+__all__ = ["Answer", "CommittedOffsets", "Start"]
 
 _LOG = logging.getLogger("remote_fetch")
 _TIMEOUTS_S = (1.0, 1.6, 1.5)

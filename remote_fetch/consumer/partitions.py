@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from confluent_kafka import KafkaException, TopicPartition
 
 from remote_fetch.consumer.assigned import AssignedPartition, Key, key_of, tracked
-from remote_fetch.consumer.committed import CommittedOffsets, Start
+from remote_fetch.consumer.committed import Answer, CommittedOffsets, Start
 from remote_fetch.consumer.due_work import DueWork
 from remote_fetch.consumer.feed_context import FeedContext
 from remote_fetch.consumer.handover import Handover
@@ -63,6 +63,7 @@ class Partitions:
         self.assigned: dict[Key, AssignedPartition] = {}
         self.reading: Sequence[AssignedPartition] = ()
         self._workers = workers
+        self._answers: list[Answer] = []
         self._due_at_s = 0.0
         self._paused: set[Key] = set()
         """The partitions that the application has paused."""
@@ -106,9 +107,12 @@ class Partitions:
         return now_s
 
     def _look_at_all(self, now_s: float) -> None:
-        for question, found in self._committed.take_answers():
+        self._answers += self._committed.take_answers()
+        while self._answers:  # each stays until it is used, because a handler of a signal may raise
+            question, found = self._answers[0]
             waiting = [partition for partition in self.tracked(question) if partition.awaits(question)]
             self._begin_at_committed(waiting, found)
+            del self._answers[0]
         for partition in self.assigned.values():
             self._due_work.run(partition, now_s)
         self._wait_log.update(self.assigned.values(), now_s)

@@ -19,6 +19,7 @@ from confluent_kafka import OFFSET_END, Message, TopicPartition
 
 from remote_fetch.config import Config
 from remote_fetch.consumer.metrics import Metrics
+from remote_fetch.consumer.offsets import STORED
 from remote_fetch.consumer.remote import Remote
 from remote_fetch.consumer.settings import ConsumerSettings
 from remote_fetch.observe import ignore
@@ -127,6 +128,18 @@ def test_a_pause_drops_nothing_that_a_handler_has_ended() -> None:
             assert ("seek", 0, OFFSET_END) in [call[:3] for call in bench.librdkafka.calls_since()], place
         place += 1
     assert place > 10
+
+
+def test_the_groups_answer_is_used_although_a_handler_ends_that() -> None:
+    place, handler = 0, Handler(0)
+    while place == 0 or handler.has_raised:
+        handler, bench = Handler(place), Bench({0: STORED, 1: STORED})
+        bench.group.answer(5, 7)
+        for _ in range(2):
+            handler.during(bench.partitions.run_due_work)
+        assert [bench.feed(number).first_offset for number in (0, 1)] == [5, 7], place
+        place += 1
+    assert place > 50
 
 
 def test_a_feed_is_dropped_although_a_handler_ends_that(monkeypatch: pytest.MonkeyPatch) -> None:
