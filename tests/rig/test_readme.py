@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.rig import topics
-from tests.rig.rig import Rig
+from tests.rig.rig import Rig, single
 from tests.rig.tutorials import run_command
 from tests.spark.session import QUICK_COMPILER
 
@@ -80,15 +81,22 @@ def not_run(page: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def tier(rig_43: Rig) -> Path:
+def rig(needs_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """A broker without other topics, because `doctor` looks at all of them."""
+    with single(tmp_path_factory.mktemp("readme")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def tier(rig: Rig) -> Path:
     """The directory of a tier with the topic that the README reads. Its records are new, and only in the tier."""
-    topics.create_topic(rig_43, TOPIC, PARTITIONS)
-    producer = Producer({"bootstrap.servers": rig_43.bootstrap, **topics.QUIET})
+    topics.create_topic(rig, TOPIC, PARTITIONS)
+    producer = Producer({"bootstrap.servers": rig.bootstrap, **topics.QUIET})
     for number in range(RECORDS):
         producer.produce(TOPIC, f"order {number}", f"user {number % 7}", number % PARTITIONS)
     assert producer.flush(60) == 0
-    topics.wait_tiered(rig_43, TOPIC, range(PARTITIONS))
-    return rig_43.remote
+    topics.wait_tiered(rig, TOPIC, range(PARTITIONS))
+    return rig.remote
 
 
 def run(command: list[str], folder: Path) -> str:
@@ -116,9 +124,9 @@ def test_python_into_a_frame(tier: Path, tmp_path: Path) -> None:
     assert run([sys.executable, "-W", "error", "-c", script], tmp_path) == f"{RECORDS} 8\n"
 
 
-def test_python_in_a_service(rig_43: Rig, tier: Path, tmp_path: Path) -> None:
+def test_python_in_a_service(rig: Rig, tier: Path, tmp_path: Path) -> None:
     _, block, _ = readme("python")
-    script = block.text.replace(TIER, str(tier)).replace(BROKER, rig_43.bootstrap)
+    script = block.text.replace(TIER, str(tier)).replace(BROKER, rig.bootstrap)
     assert TIER in block.text
     assert BROKER in block.text
     for old, new in (
@@ -133,23 +141,23 @@ def test_python_in_a_service(rig_43: Rig, tier: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.scheduled  # a change runs the block in the session that is there: test_spark.py
-def test_python_in_spark(rig_43: Rig, tier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_in_spark(rig: Rig, tier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, block = readme("python")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("JDK_JAVA_OPTIONS", QUICK_COMPILER)
     # Spark looks for the data source in directories of installed packages. Here it is used from the sources.
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "remote_fetch" / "spark" / "discovery"))
-    script = SPARK + block.text.replace(TIER, str(tier)).replace(BROKER, rig_43.bootstrap) + "\nprint(orders.count())\n"
+    script = SPARK + block.text.replace(TIER, str(tier)).replace(BROKER, rig.bootstrap) + "\nprint(orders.count())\n"
     assert TIER in block.text
     assert BROKER in block.text
     assert run([sys.executable, "-c", script], tmp_path).split() == [str(RECORDS)]
 
 
 @pytest.mark.parametrize("command", commands("remote-fetch"))
-def test_a_command(command: str, rig_43: Rig, tier: Path, tmp_path: Path) -> None:
+def test_a_command(command: str, rig: Rig, tier: Path, tmp_path: Path) -> None:
     assert TIER in command or PROPERTIES in command
-    shutil.copy(rig_43.nodes[1].folder / PROPERTIES, tmp_path)
-    command = command.replace(TIER, str(tier)).replace(BROKER, rig_43.bootstrap)
+    shutil.copy(rig.nodes[1].folder / PROPERTIES, tmp_path)
+    command = command.replace(TIER, str(tier)).replace(BROKER, rig.bootstrap)
     printed = run(["bash", "-euc", command], tmp_path)
     if " check " in command:
         assert str(tier) in printed
@@ -162,7 +170,7 @@ def test_a_command(command: str, rig_43: Rig, tier: Path, tmp_path: Path) -> Non
     elif " doctor " in command:
         # It chooses a topic, perhaps one that another test left on this broker.
         assert "segments" in printed
-        assert f"bootstrap.servers={rig_43.bootstrap}" in printed
+        assert f"bootstrap.servers={rig.bootstrap}" in printed
     else:
         assert "segments" in printed
         assert TOPIC in printed
