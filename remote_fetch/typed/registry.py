@@ -53,6 +53,8 @@ _LOG = logging.getLogger("remote_fetch.typed")
 _CONTACT = logging.getLogger("remote_fetch.contact")
 _AWAY = (408, 429, 500, 502, 503, 504)
 _MISSING_ID = (40403, 40401, 40402)
+_OF_OTHERS = ("ReadError", "RemoteProtocolError")
+"""httpx's errors for a connection that ends before an answer. The first: the server has not read the whole request."""
 
 
 class Registry:
@@ -353,9 +355,9 @@ def _move_user(conf: dict[str, Any]) -> None:
 
 
 def _cause(error: Exception) -> str:
-    """The name of an error. With words for that of a server that speaks another protocol, such as a broker."""
+    """The name of an error. With words for those of a server that speaks another protocol, such as a broker."""
     name = type(error).__name__
-    return name if name != "RemoteProtocolError" else f"{name}. Perhaps another server than a registry is there"
+    return name if name not in _OF_OTHERS else f"{name}. Perhaps another server than a registry is there"
 
 
 def _may_pass(error: Exception) -> bool:

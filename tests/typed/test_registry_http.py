@@ -49,14 +49,18 @@ def slow_server(head: bytes, piece: bytes, pause_s: float = 0.05) -> Iterator[st
             thread.join()
 
 
-def test_a_server_of_another_protocol_is_named() -> None:
-    """Such as a broker, which closes the connection of an HTTP request."""
+@pytest.mark.parametrize("read_bytes", [0, 65536])
+def test_a_server_of_another_protocol_is_named(read_bytes: int) -> None:
+    """Such as a broker, which closes the connection of an HTTP request, and perhaps has not read it."""
     done = threading.Event()
 
     def close_each() -> None:
         while not done.is_set():
             connection, _ = server.accept()
-            connection.close()
+            with connection:
+                connection.settimeout(60)
+                if read_bytes:
+                    connection.recv(read_bytes)
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=close_each)
