@@ -61,7 +61,9 @@ def pieces(path: Path, memory: Iterator[memoryview]) -> Iterator[memoryview]:
             yield piece[:size_bytes]
 
 
-def decode(files: Sequence[Path], from_memory: bool, rounds: int, barrier: Barrier, totals: Any) -> None:
+def decode(
+    files: Sequence[Path], columns: Sequence[str], from_memory: bool, rounds: int, barrier: Barrier, totals: Any
+) -> None:
     """One process: its files in each round, and how many records they had."""
     memory = cycle([memoryview(bytearray(PIECE_BYTES)) for _ in range(PIECES)])
     held = {path: memoryview(path.read_bytes()) for path in files} if from_memory else {}
@@ -71,16 +73,18 @@ def decode(files: Sequence[Path], from_memory: bool, rounds: int, barrier: Barri
         records = 0
         for path in files:
             data = [held[path]] if from_memory else pieces(path, memory)
-            records += sum(batch.num_rows for batch in decoded(data, codecs, "topic", DEFAULT_COLUMNS))
+            records += sum(batch.num_rows for batch in decoded(data, codecs, "topic", columns))
         barrier.wait(TIMEOUT_S)
         totals.put(records)
 
 
-def best_s(files: Sequence[Path], records: int, shares: int, from_memory: bool, rounds: int) -> float:
+def best_s(
+    files: Sequence[Path], columns: Sequence[str], records: int, shares: int, from_memory: bool, rounds: int
+) -> float:
     """The seconds that `shares` processes take. Raises ValueError if they do not find all records."""
     barrier, totals = _CONTEXT.Barrier(shares + 1), _CONTEXT.Queue()
     processes = [
-        _CONTEXT.Process(target=decode, args=(share, from_memory, rounds, barrier, totals), daemon=True)
+        _CONTEXT.Process(target=decode, args=(share, columns, from_memory, rounds, barrier, totals), daemon=True)
         for share in shared_out(files, shares)
     ]
     for process in processes:
@@ -99,14 +103,14 @@ def best_s(files: Sequence[Path], records: int, shares: int, from_memory: bool, 
     return min(took[1:])
 
 
-def row_of(rig: Rig, shape: Shape, size_mb: int, rounds: int) -> str:
+def row_of(rig: Rig, shape: Shape, size_mb: int, rounds: int, columns: Sequence[str]) -> str:
     """One line of the table, in seconds a gigabyte of values."""
     records, topic = (size_mb << 20) // shape.value_bytes, f"{shape.value_bytes}-{shape.codec}-{size_mb}"
     value_bytes = records * shape.value_bytes
     fill(rig, topic, shape, records)
     files = segments(rig.remote, topic)
     took = [
-        best_s(files, records, shares, from_memory, rounds)
+        best_s(files, columns, records, shares, from_memory, rounds)
         for from_memory in (True, False)
         for shares in (1, os.cpu_count() or 1)
     ]
@@ -117,12 +121,12 @@ def row_of(rig: Rig, shape: Shape, size_mb: int, rounds: int) -> str:
     return f"| {shape} | {size_mb} | {' | '.join(cells)} | **{ours_s / took[-1]:.2f}** |"
 
 
-def report(rig: Rig, shapes: Sequence[Shape], sizes_mb: Sequence[int], rounds: int) -> str:
+def report(rig: Rig, shapes: Sequence[Shape], sizes_mb: Sequence[int], rounds: int, columns: Sequence[str]) -> str:
     """The machine and the table, in seconds a gigabyte."""
     rows = []
     for shape in shapes:
         for size_mb in sizes_mb:
-            rows.append(row_of(rig, shape, size_mb, rounds))
+            rows.append(row_of(rig, shape, size_mb, rounds, columns))
             print(rows[-1], flush=True)
     return "\n".join([measured_on(rig), "", HEAD, *rows])
 
@@ -132,15 +136,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[256, 1024], metavar="MB", help="of values (256 1024)")
     parser.add_argument("--rounds", type=int, default=3, help="of which the best counts, after one to warm up (3)")
+    parser.add_argument("--without", choices=DEFAULT_COLUMNS, help="a column that the processes do not make")
     add_shape_options(parser)
     add_options(parser)
     arguments = parser.parse_args()
     shapes = list(large_batches(arguments, [1]))
+    columns = [name for name in DEFAULT_COLUMNS if name != arguments.without]
     return run(
         "bench_ceiling",
         arguments,
         HEAD,
-        lambda rig: report(rig, shapes, sorted(arguments.sizes), arguments.rounds),
+        lambda rig: report(rig, shapes, sorted(arguments.sizes), arguments.rounds, columns),
     )
 
 
