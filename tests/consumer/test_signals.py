@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import TypeVar
@@ -41,7 +42,7 @@ class Handler:
     """Raises once while `call` runs, at the place of this number. `has_raised`: there was such a place."""
 
     def __init__(self, place: int) -> None:
-        self._left = place
+        self.place = self._left = place
         self.has_raised = False
 
     def during(self, call: Callable[[], T]) -> T | None:
@@ -61,6 +62,16 @@ class Handler:
                 self.has_raised = True
                 sys.setprofile(None)
                 raise Alarm
+
+
+def at_each_place(least: int) -> Iterator[Handler]:
+    """A handler for each place in turn, until there is no such place. There are `least` places or more."""
+    for place in count():
+        handler = Handler(place)
+        yield handler
+        if not handler.has_raised:
+            assert place >= least
+            return
 
 
 def offsets_with(handler: Handler, is_flushed: bool) -> list[int]:
@@ -84,21 +95,16 @@ def offsets_with(handler: Handler, is_flushed: bool) -> list[int]:
 
 @pytest.mark.parametrize("is_flushed", [False, True])
 def test_a_poll_that_a_handler_ends_loses_at_most_the_record_that_it_was_to_return(is_flushed: bool) -> None:
-    place, handler = 0, Handler(0)
-    while place == 0 or handler.has_raised:
-        handler = Handler(place)
+    for handler in at_each_place(100):
         found = offsets_with(handler, is_flushed)
-        assert len(found) >= 5, (place, found)
-        assert found == sorted(set(found)), (place, found)
-        place += 1
+        assert len(found) >= 5, (handler.place, found)
+        assert found == sorted(set(found)), (handler.place, found)
     assert found == list(range(6))
-    assert place > 100
 
 
 def test_a_hand_over_that_a_handler_ends_is_made_good() -> None:
-    place, handler = 0, Handler(0)
-    while place == 0 or handler.has_raised:
-        handler, bench = Handler(place), Bench({0: 0})
+    for handler in at_each_place(30):
+        bench = Bench({0: 0})
         bench.give(0, range(3))
         found = [bench.merge.poll(0) for _ in range(3)]
         assert None not in found
@@ -108,38 +114,30 @@ def test_a_hand_over_that_a_handler_ends_is_made_good() -> None:
             bench.clock.now_s += 0.03
         assert bench.mode(0) == "broker"
         calls = bench.librdkafka.calls_since()
-        assert ("resume", 0) in calls, (place, calls)
-        assert calls[-1][:3] == ("seek", 0, 3), (place, calls)
-        place += 1
-    assert place > 30
+        assert ("resume", 0) in calls, (handler.place, calls)
+        assert calls[-1][:3] == ("seek", 0, 3), (handler.place, calls)
 
 
 def test_a_pause_drops_nothing_that_a_handler_has_ended() -> None:
     """Else librdkafka would go on at the placeholder with which the partition was assigned."""
-    place, handler = 0, Handler(0)
-    while place == 0 or handler.has_raised:
-        handler, bench = Handler(place), Bench({0: 0})
+    for handler in at_each_place(10):
+        bench = Bench({0: 0})
         bench.give(0, range(3))
         bench.merge.poll(0)
         handler.during(partial(bench.partitions.seek, bench.partition(0), OFFSET_END))
         if bench.mode(0) == "broker":
             bench.partitions.pause([bench.partition(0)])
             bench.partitions.resume([bench.partition(0)])
-            assert ("seek", 0, OFFSET_END) in [call[:3] for call in bench.librdkafka.calls_since()], place
-        place += 1
-    assert place > 10
+            assert ("seek", 0, OFFSET_END) in [call[:3] for call in bench.librdkafka.calls_since()], handler.place
 
 
 def test_the_groups_answer_is_used_although_a_handler_ends_that() -> None:
-    place, handler = 0, Handler(0)
-    while place == 0 or handler.has_raised:
-        handler, bench = Handler(place), Bench({0: STORED, 1: STORED})
+    for handler in at_each_place(50):
+        bench = Bench({0: STORED, 1: STORED})
         bench.group.answer(5, 7)
         for _ in range(2):
             handler.during(bench.partitions.run_due_work)
-        assert [bench.feed(number).first_offset for number in (0, 1)] == [5, 7], place
-        place += 1
-    assert place > 50
+        assert [bench.feed(number).first_offset for number in (0, 1)] == [5, 7], handler.place
 
 
 def test_a_feed_is_dropped_although_a_handler_ends_that(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,17 +154,14 @@ def test_a_feed_is_dropped_although_a_handler_ends_that(monkeypatch: pytest.Monk
 
 def test_what_is_assigned_is_read_although_a_handler_ends_the_assignment(tmp_path: Path) -> None:
     settings = ConsumerSettings(True, {}, Config.parse({"remote.storage.url": str(tmp_path)}))
-    place, handler = 0, Handler(0)
-    while place == 0 or handler.has_raised:
-        handler, librdkafka = Handler(place), FakeLibrdkafka()
+    for handler in at_each_place(30):
+        librdkafka = FakeLibrdkafka()
         remote = Remote(librdkafka, settings, Metrics(), ignore, threading.RLock())
         starts = [TopicPartition("t", 0, 5), TopicPartition("t", 1, OFFSET_END)]
         handler.during(partial(remote.assign, starts, is_incremental=False))
         if librdkafka.assigned:
             stored, live = remote.partitions.tracked(starts)
-            assert stored.feed is not None, place
-            assert (live.state.mode, live.state.is_fetching) == ("broker", True), place
-            assert ("resume", 1) in librdkafka.calls, place
+            assert stored.feed is not None, handler.place
+            assert (live.state.mode, live.state.is_fetching) == ("broker", True), handler.place
+            assert ("resume", 1) in librdkafka.calls, handler.place
         remote.close()
-        place += 1
-    assert place > 30
