@@ -148,7 +148,8 @@ class DueWork:
         if partition.state.is_due(now_s):
             offset = self._handover.next_offset(partition)
             if offset < 0 or self._handover.is_at_end(partition, offset):
-                was_paused = now_s - (partition.state.retry_at_s or 0.0) > PROBE_AGAIN_S  # nobody has looked for long
+                # A partition that is not paused is looked at as soon as that is due.
+                was_paused = now_s - (partition.state.retry_at_s or 0.0) > PROBE_AGAIN_S
                 pause_s = _RESUMED_AGAIN_S if was_paused else PROBE_AGAIN_S
                 self._transitions.apply(partition, partition.state.postponed(self._clock() + pause_s))
             else:
