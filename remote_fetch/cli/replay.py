@@ -20,6 +20,7 @@ from remote_fetch.cli.options import add_common_options, add_json_option, add_ra
 from remote_fetch.cli.output import print_report
 from remote_fetch.cli.progress import Progress
 from remote_fetch.cli.restore import add_target_options, target_from
+from remote_fetch.config.client import SECURITY_PREFIXES
 from remote_fetch.errors import ConfigError
 from remote_fetch.observe import ReadPlanned, Report
 from remote_fetch.plan.cost import estimate
@@ -32,7 +33,7 @@ from remote_fetch.session.session import Session
 
 __all__ = ["add_options", "run"]
 
-_OF_A_CLUSTER = ("bootstrap.servers", "security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
+_OF_A_CLUSTER = ("bootstrap.servers", *SECURITY_PREFIXES)
 """The properties that reach a cluster. Without --to the target is the cluster that is read."""
 
 

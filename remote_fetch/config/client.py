@@ -16,6 +16,7 @@ from remote_fetch.errors import ConfigError
 
 __all__ = [
     "OTHER_NAMES",
+    "SECURITY_PREFIXES",
     "check_client",
     "check_utf8",
     "mechanism_of",
@@ -29,6 +30,8 @@ _BROKERS, _GROUP, _TOPIC_DEFAULTS = "bootstrap.servers", "group.id", "default.to
 _PROTOCOL, _PROTOCOLS = "security.protocol", ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 OTHER_NAMES = {"metadata.broker.list": _BROKERS}
 """Other names that librdkafka has for a key that this package looks at."""
+SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
+"""Prefixes of keys that say how a client proves who it is, and what it trusts."""
 _MECHANISMS = ("sasl.mechanism", "sasl.mechanisms")
 _FOR_TOKENS = ("oauth_cb", "sasl.oauthbearer.")
 """Prefixes of keys that only a client with tokens needs."""

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from remote_fetch.config import KEYS, Config
-from remote_fetch.config.client import of_librdkafka, word_of
+from remote_fetch.config.client import SECURITY_PREFIXES, of_librdkafka, word_of
 from remote_fetch.config.typed import TYPED_PREFIXES
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel
@@ -26,8 +26,8 @@ __all__ = ["ENABLED", "ConsumerSettings", "ResetPolicy"]
 ENABLED = "fetch.remote.enabled"
 """The key that switches the remote half on."""
 _SIDE_PREFIXES = (
-    "bootstrap.", "metadata.", "client.", "security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.", "socket.",
-    "reconnect.", "broker.", "api.version.", "connections.", "resolve.", "allow.auto.create.",
+    "bootstrap.", "metadata.", "client.", *SECURITY_PREFIXES, "socket.", "reconnect.", "broker.", "api.version.",
+    "connections.", "resolve.", "allow.auto.create.",
 )  # fmt: skip
 _SIDE_KEYS = ("oauth_cb", "https.ca.location")
 """Further keys of a side client. It needs the token that `oauth_cb` gives. It gets no other callback and no `logger`,
