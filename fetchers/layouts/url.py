@@ -134,6 +134,8 @@ class UrlLayout:
                 hint="If that store is yours, add the URL of its folder to remote.storage.roots",
             )
         if not has_query:
+            if isinstance(chosen, UrlStore) and path.startswith(root):
+                name = unquote(name)  # the store encodes names for its URLs
             return _Place(chosen, name, location, is_local=self._is_local(location))
         if isinstance(chosen, UrlStore) and path.startswith(root):
             # The URL was signed with its spaces sent so.

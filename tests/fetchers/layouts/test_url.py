@@ -7,14 +7,18 @@ import json
 import pickle
 import traceback
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
+from fetchers.http import HttpFetcher
 from fetchers.layouts import naming
 from fetchers.layouts.url import UrlLayout, parse_locations
 from remote_fetch.errors import ConfigError, CorruptSegment, SegmentNotFound, StorageDenied, UnsupportedFormat
 from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from tests.fetchers.layouts.aiven_writer import Store
+from tests.stores.range_server import RangeServer
+from tests.stores.servers import PATIENCE
 
 ROOT = "https://bucket.example/tier"
 QUERY = "X-Amz-Signature=s3cret&X-Amz-Expires=60"
@@ -96,6 +100,20 @@ def test_a_location_lacks_the_password_of_the_root(root: str, location: str) -> 
     assert layout.read_segment(Store({"7.log": b"log"}), segment(location.encode()), 0, -1) == b"log"
     with pytest.raises(UnsupportedFormat, match="does not lie below"):
         layout.read_segment(Store({"7.log": b"log"}), segment(location.replace("://", "://x@").encode()), 0, -1)
+
+
+@pytest.mark.parametrize("name", ["my%20orders/7%2B.log", "my orders/7+.log", "100%/7%25.log"])
+def test_a_url_without_a_signature_is_encoded_as_a_url(name: str) -> None:
+    files = {unquote(name): b"log", f"{unquote(name).removesuffix('.log')}.txnindex": b"txn"}
+    with RangeServer(files) as server:
+        fetcher = HttpFetcher()
+        config = {"remote.storage.url": f"{server.url}/", "remote.storage.layout": "url"}
+        fetcher.configure({**PATIENCE, **config})
+        one = segment(f"{server.url}/{name}".encode())
+        assert bytes(fetcher.fetch_log_segment(one, 0)) == b"log"
+        assert fetcher.size(one) == 3
+        assert bytes(fetcher.fetch_index(one, IndexType.TRANSACTION) or b"") == b"txn"
+        fetcher.close()
 
 
 def test_a_location_for_each_file() -> None:
