@@ -184,7 +184,11 @@ def _in_time(call: Callable[[], T], limit_s: float, calls: BoundedSemaphore) -> 
         finally:
             calls.release()
 
-    thread = CallerThread("remote-fetch-fsspec")
+    try:
+        thread = CallerThread("remote-fetch-fsspec")
+    except BaseException:  # the process has no thread left, and no call will give its place back
+        calls.release()
+        raise
     result = thread.submit(counted)
     thread.end()
     return result.result(limit_s)

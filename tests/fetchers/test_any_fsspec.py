@@ -499,6 +499,18 @@ def test_a_filesystem_that_waits_for_ever_holds_up_no_listing(monkeypatch: pytes
     goes_on.set()
 
 
+def test_a_thread_that_cannot_start_keeps_no_place(connected: FsspecStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def has_none(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", has_none)
+        for _ in range(any_fsspec._MOST_CALLS):
+            with pytest.raises(RuntimeError, match="new thread"):
+                connected.get("a", 2, 5)
+    assert connected.get("a", 2, 5) == b"234"
+
+
 def test_options_that_were_taken_once_are_not_to_blame(connected: FsspecStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only an error of the store lets the broker go on."""
 
