@@ -25,9 +25,9 @@ from fsspec.asyn import sync
 from fetchers._composed import ComposedFetcher
 from fetchers._options import OPTIONS, Timeouts, timeouts_of
 from fetchers._retries import asked_again
-from fetchers._secrets import as_cause
 from fetchers._store import OF_PARTING, FsspecStore, failure_of_library
 from remote_fetch.errors import ConfigError, RemoteFetchError, SegmentNotFound, StorageUnavailable
+from remote_fetch.failures.causes import as_cause
 from remote_fetch.failures.store_errors import failure_of
 from remote_fetch.fetch.spi import ObjectInfo, ObjectStore
 from remote_fetch.hosts import shown_url

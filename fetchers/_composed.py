@@ -19,11 +19,11 @@ from fetchers._identity import Identities
 from fetchers._logging import hold_back_debug
 from fetchers._options import OPTIONS, Timeouts, options_of, timeouts_of
 from fetchers._roots import ROOTS, Roots
-from fetchers._secrets import as_cause
 from fetchers._signing import MAX_EXPIRY_S, SigningStore, cannot_sign, names_to_sign
 from fetchers._store import FsspecStore
 from fetchers._survey import surveyed
 from remote_fetch.errors import ConfigError, MissingExtra, RemoteFetchError
+from remote_fetch.failures.causes import as_cause
 from remote_fetch.failures.store_errors import failure_of
 from remote_fetch.fetch.inventory import ExpectedObject, InventoryLayout
 from remote_fetch.fetch.plugins import LAYOUTS_GROUP, entry_point, installed_names

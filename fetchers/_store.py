@@ -18,8 +18,8 @@ from fsspec.asyn import sync
 
 from fetchers._identity import Identities
 from fetchers._ranges import EndTold, check_end
-from fetchers._secrets import as_cause
 from remote_fetch.errors import CorruptSegment, SegmentNotFound, StorageUnavailable
+from remote_fetch.failures.causes import as_cause
 from remote_fetch.failures.store_errors import failure_of, is_past_the_end
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.hosts import is_path, shown_url

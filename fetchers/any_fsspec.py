@@ -26,10 +26,10 @@ from fetchers._composed import ComposedFetcher
 from fetchers._identity import Identities
 from fetchers._options import Timeouts, check_objects, timeouts_of
 from fetchers._ranges import is_all, wrong_range
-from fetchers._secrets import as_cause
 from fetchers._store import FsspecStore, failure_of_library
 from remote_fetch.caller_thread import CallerThread
 from remote_fetch.errors import ConfigError, MissingExtra, RemoteFetchError, StorageTimeout, StorageUnavailable
+from remote_fetch.failures.causes import as_cause
 from remote_fetch.hosts import shown_url
 from remote_fetch.model import Buffer
 

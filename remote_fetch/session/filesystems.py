@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from remote_fetch.errors import ConfigError, MissingExtra
+from remote_fetch.failures.causes import as_cause
 from remote_fetch.failures.store_errors import failure_of
 from remote_fetch.fetch.plugins import scheme_of
 from remote_fetch.hosts import without_slash
@@ -69,7 +70,7 @@ def open_filesystem(url: str, options: Mapping[str, Any], *, key: str) -> tuple[
     except Exception as error:
         raise failure_of(error, f"{scheme}://...") or ConfigError(
             f"{key}={scheme}://...: no filesystem can be made of these options ({type(error).__name__})", key=key
-        ) from error
+        ) from as_cause(error)
 
 
 def direct(filesystem: Any) -> Any:

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, Self
 
 from remote_fetch.errors import ConfigError, RemoteFetchError, SegmentNotFound, StorageUnavailable
+from remote_fetch.failures.causes import as_cause
 from remote_fetch.failures.store_errors import failure_of
 from remote_fetch.hosts import shown_url
 from remote_fetch.session.filesystems import protocols_of
@@ -57,7 +58,7 @@ class _Mapped:
             ours = self._error_of(error, arguments)
             if ours is None:
                 raise
-            raise ours from error
+            raise ours from as_cause(error)
 
     def _error_of(self, error: Exception, arguments: tuple[Any, ...]) -> Exception | None:
         raise NotImplementedError

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import traceback
 from pathlib import Path
 from typing import Any
 
 import botocore.exceptions as boto
 import fsspec
 import pytest
+import requests
 from s3fs.errors import translate_boto_error
 
 from remote_fetch.errors import ConfigError, RemoteFetchError, StorageDenied, StorageUnavailable
@@ -59,6 +61,8 @@ FAILURES: dict[str, tuple[Exception, type[RemoteFetchError], str]] = {
     "in no table": (boto.ProfileNotFound(profile="s3cret"), StorageUnavailable, r"\(botocore.ProfileNotFound\)"),
 }
 
+WITH_URL = requests.ConnectionError("Max retries exceeded with url: /tokeninfo?access_token=s3cret")
+
 
 @each_of("case", FAILURES)
 def test_a_store_that_fails(case: str) -> None:
@@ -74,6 +78,13 @@ def test_a_store_that_fails(case: str) -> None:
     with pytest.raises(kind, match=rf"{said}.*\[object s3://bucket/x\]") as caught:
         of_target(Failing(theirs)).cat_file("me:s3cret@bucket/x?sig=s3cret")
     assert "s3cret" not in str(caught.value)
+
+
+def test_no_cause_shows_a_url() -> None:
+    with pytest.raises(StorageUnavailable) as caught:
+        of_target(Failing(WITH_URL)).cat_file("bucket/x")
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
+    assert "ConnectionError" in repr(caught.value.__cause__)
 
 
 @each_of("error", [FileNotFoundError("x"), of_code("NoSuchKey", 404), of_code("404", 404)])
@@ -116,6 +127,10 @@ def test_a_filesystem_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> No
     fails(boto.NoCredentialsError())
     with pytest.raises(StorageDenied, match=r"\[object x://...\]"):
         open_filesystem("x://bucket/x", {}, key="to")
+    fails(WITH_URL)
+    with pytest.raises(StorageUnavailable) as caught:
+        open_filesystem("x://bucket/x", {}, key="to")
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_one_of_this_machine_stays_as_it_is(tmp_path: Path) -> None:
