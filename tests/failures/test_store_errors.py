@@ -499,4 +499,5 @@ def test_a_refused_certificate_is_called_so(error: Exception) -> None:
     found = failure_of(error, "x")
     assert type(found) is StorageDenied
     assert "certificate is not accepted" in str(found)
+    assert "SSL_CERT_FILE (gs, abfs)" in str(found)
     assert not found.retriable
