@@ -126,8 +126,8 @@ _TIMEOUT = Failure(
 CERTIFICATE = Failure(
     StorageDenied,
     "the store's certificate is not accepted",
-    "Check the host in remote.storage.url, the certificate and its authority (CA), and this machine's clock. The file of a "
-    "private CA is named by AWS_CA_BUNDLE (s3), by SSL_CERT_FILE (gs, abfs), or by remote.storage.options.ca_certs (https)",
+    "Check the host in remote.storage.url, the certificate and its authority (CA), and this machine's clock. The "
+    "file of a private CA is named by AWS_CA_BUNDLE (s3), SSL_CERT_FILE (gs, abfs), or the option ca_certs (https)",
 )
 _HOST_KEY = Failure(
     StorageDenied, "the server's host key is not the known one", "Check the host in remote.storage.url and known_hosts"
