@@ -51,15 +51,18 @@ $(VENV)/made.stamp:
 
 BUILD_INPUTS := pyproject.toml $(wildcard $(addprefix remote_fetch/decode/,native/Cargo.toml native/Cargo.lock native/src/*.rs))
 
-# $(1): the lock file. Hashes are checked; the project itself is built with what the lock file brought, so nothing else
+# $(1): the lock file. Hashes are checked; the project itself is built with what a lock file brought, so nothing else
 # is downloaded. The file is complete, and pip is not to resolve it: pip 23 takes the newest version of a package that is
 # required with an extra (`coverage[toml]`), finds it in no lock file, and ends.
+# The project, with the native decoder, is built while the packages are downloaded and unpacked: each leaves a processor idle.
 # pip compiles the modules one by one. Here all processors do. A module that no Python can compile is left as it is.
 define install
 	@echo "Installing $(1) into $(VENV)$(2)"
-	@$(PIP) install --no-compile --require-hashes --no-deps --requirement $(1)
+	@$(PIP) install --no-compile --require-hashes --no-deps --requirement requirements/build.lock
+	@$(PIP) install --no-compile --no-build-isolation --no-deps --editable . & built=$$!; \
+	  $(PIP) install --no-compile --require-hashes --no-deps --requirement $(1); installed=$$?; \
+	  wait $$built && exit $$installed
 	@$(BIN)/python -W ignore -m compileall -qq -j 0 $(VENV)/lib || true
-	@$(PIP) install --no-build-isolation --no-deps --editable .
 endef
 
 # The demo decodes in plain Python: the native decoder takes a minute of CPU time to build.
@@ -68,6 +71,7 @@ $(VENV)/demo.stamp: $(VENV)/made.stamp requirements/runtime.lock $(BUILD_INPUTS)
 	$(call install,requirements/runtime.lock)
 	@touch $@
 
+$(VENV)/dev.stamp: export DIST_EXTRA_CONFIG := $(CURDIR)/requirements/build.cfg
 $(VENV)/dev.stamp: $(VENV)/made.stamp requirements/dev.lock $(BUILD_INPUTS)
 	$(call install,requirements/dev.lock,: this takes some minutes)
 	@touch $@ $(VENV)/demo.stamp
