@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING
@@ -207,7 +207,11 @@ class Scan:
             work.ended = reader.done
         if reader.done or work.ended:
             return
-        data = yield from self._arrived(wait, reader, work)
+        try:
+            data = wait()
+        except RemoteFetchError:
+            yield from self._observed(reader.drain(), work.partition)
+            raise
         self._recovery.handle_late_start(request, data, work)
         yield from self._observed(reader.feed(data), work.partition)
         if flushes:  # the next GET starts only if these rows are not enough
@@ -215,14 +219,6 @@ class Scan:
             yield from self._flush(work.partition)
         # `_finish` checks whether the segment may end here.
         work.ended = reader.done or len(data) < request.size_bytes
-
-    def _arrived(self, wait: Awaited, reader: SliceReader, work: Work) -> Generator[DecodedRows, None, memoryview]:
-        """Return the bytes of the next range. If they cannot be read, first yield the decoded rows, then raise."""
-        try:
-            return wait()
-        except RemoteFetchError:
-            yield from self._observed(reader.drain(), work.partition)
-            raise
 
     def _reader_of(self, work: Work) -> SliceReader:
         if work.aborts is not None:
