@@ -34,7 +34,7 @@ from remote_fetch.model import (
     TopicIdPartition,
 )
 from remote_fetch.prepare.arguments import choose_partitions
-from remote_fetch.prepare.segment_bytes import index_bytes, object_segment, segment_bytes
+from remote_fetch.prepare.segment_bytes import object_segment, segment_bytes
 from remote_fetch.session.session import Session
 
 __all__ = ["add_options", "run"]
@@ -236,7 +236,7 @@ def _dump_named(arguments: argparse.Namespace, lines: Lines) -> bool:
 def _dump_file(session: Session, log_dump: LogDump, kind: str, file: str, segment: RemoteLogSegmentMetadata) -> bool:
     if kind == _LOG:
         return _dump_segment(session, log_dump, file, segment)
-    data = index_bytes(session.storage, segment, IndexType(kind))
+    data = session.reader.read_index(segment, IndexType(kind))
     if data is None:
         return True
     log_dump.lines.begin(file)

@@ -17,14 +17,13 @@ from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.model import (
     NO_ID,
     UNKNOWN_SIZE,
-    IndexType,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     TopicIdPartition,
 )
 from remote_fetch.session.storage import Storage
 
-__all__ = ["index_bytes", "object_segment", "segment_bytes"]
+__all__ = ["object_segment", "segment_bytes"]
 
 
 def segment_bytes(storage: Storage, segment: RemoteLogSegmentMetadata, *, ahead_bytes: int = 0) -> Iterator[memoryview]:
@@ -51,11 +50,6 @@ def segment_bytes(storage: Storage, segment: RemoteLogSegmentMetadata, *, ahead_
         at += len(data)
         if len(data) < range_bytes:
             return
-
-
-def index_bytes(storage: Storage, segment: RemoteLogSegmentMetadata, index_type: IndexType) -> memoryview | None:
-    """One whole file beside a segment, None if it has none. Raises as the fetcher."""
-    return storage.reader.read_index(segment, index_type)
 
 
 def object_segment(location: str) -> RemoteLogSegmentMetadata:

@@ -20,6 +20,7 @@ from remote_fetch.cli import dump
 from remote_fetch.cli.dump_lines import Lines
 from remote_fetch.cli.dump_log import LogDump
 from remote_fetch.errors import StorageTimeout
+from remote_fetch.fetch.readahead import RangeReader
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
@@ -378,7 +379,8 @@ def test_a_store_that_fails_is_told_with_the_segment(
     def stalls(*_: object, **__: object) -> None:
         raise StorageTimeout("no answer from the store")
 
-    monkeypatch.setattr(dump, "segment_bytes" if kind == "log" else "index_bytes", stalls)
+    owner, name = (dump, "segment_bytes") if kind == "log" else (RangeReader, "read_index")
+    monkeypatch.setattr(owner, name, stalls)
     words = () if kind == "log" else ("--kind", "offset")
     outcome = run("dump", "--url", bucket, "-t", "shop", "-p", "0", "-o", "4", *words)
     assert outcome.code == 1
