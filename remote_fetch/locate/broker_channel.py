@@ -7,7 +7,7 @@ Rules of the file:
 
 - `location_channel` is the only other module that imports `kafka`. Both import it only to make a channel.
 - Both have their client as a `Connection`.
-- A failure here never ends a read. The facts are then unknown, and the reason is reported once.
+- A failure here never ends a read. The facts are then unknown, and the reason is reported.
 - Every wait has a deadline of this package, because the client has none while it resolves names or shakes hands.
 - No message and no log holds a secret.
 """
@@ -32,65 +32,51 @@ __all__ = ["BrokerChannel", "Connection", "load_kafka"]
 
 T = TypeVar("T")
 
-_REST_S = 60.0
-"""How long no call is made after a call that failed as a whole."""
-
 
 class BrokerChannel:
     """Asks brokers about the logs on their own disks. Not thread-safe. Connects at the first question.
 
     `properties` are librdkafka's. `timeout_ms` bounds each call as a whole. `say` is called in the thread of the caller
-    with each reason why facts are unknown, once for each. `rest_until_s` is when a channel before this one ends its
-    rest (of `clock`). Raises MissingExtra without kafka-python.
+    with each reason why facts are unknown. `has_failed`: a call failed as a whole, and no further call is made. Raises
+    MissingExtra without kafka-python.
     """
 
-    def __init__(
-        self,
-        properties: Mapping[str, Any],
-        *,
-        timeout_ms: int,
-        say: Callable[[str], None],
-        rest_until_s: float = float("-inf"),
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, properties: Mapping[str, Any], *, timeout_ms: int, say: Callable[[str], None]) -> None:
         self._kafka = load_kafka()
         self._timeout_ms = timeout_ms
         self._say = say
-        self._clock = clock
-        self._said: set[str] = set()
-        self.rest_until_s = rest_until_s
+        self.has_failed = False
         self._connection: _AdminConnection | None = None
         self._settings: dict[str, Any] | None = None
         try:
             self._settings = map_properties(properties, self._kafka.net.sasl.oauth.AbstractTokenProvider)
         except ConfigError as error:
-            self._say_once("settings", error.message)
+            self._report(error.message)
 
     def local_starts(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
         """The first offset of each partition on its leader's disk. If nothing is tiered, it is the log start offset.
 
         A partition is missing if its leader does not tell. Never raises for an error of a broker. ListOffsets knows
-        topics by name, so the caller checks that the name still stands for the topic id. After a call that failed as a
-        whole, no call is made for a minute.
+        topics by name, so the caller checks that the name still stands for the topic id.
         """
         found = self._asked(lambda connection: connection.ask_starts(partitions)) if partitions else None
         if found is None:
             return {}
-        for key, reason in found.reasons.items():
-            self._say_once(key, reason)
+        for reason in found.reasons.values():
+            self._report(reason)
         return found.starts
 
     def local_sizes(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
         """The bytes of each partition's log on a broker's disk (DescribeLogDirs): of its largest replica.
 
         A partition is missing if no broker tells, as without the right to describe the cluster. Never raises for an
-        error of a broker. Rests as `local_starts`.
+        error of a broker.
         """
         return (self._asked(lambda connection: connection.ask_sizes(partitions)) if partitions else None) or {}
 
     def _asked(self, ask: Callable[[_AdminConnection], Future[T]]) -> T | None:
         """The answer to one question within the timeout. None, and the reason is reported, if the call failed."""
-        if self._settings is None or self._clock() < self.rest_until_s:
+        if self._settings is None or self.has_failed:
             return None
         if self._connection is None:
             self._connection = _AdminConnection(self._kafka, self._settings, self._timeout_ms)
@@ -99,10 +85,10 @@ class BrokerChannel:
             return ask(connection).result(self._timeout_ms / 1000)
         except TimeoutError:
             connection.abandon()
-            self._rest("timeout", f"no answer within {self._timeout_ms} ms; the log of kafka-python may say more")
+            self._fail(f"no answer within {self._timeout_ms} ms; the log of kafka-python may say more")
         except Exception as error:  # the client may raise any class
             connection.close()
-            self._rest(type(error).__name__, str(error) or type(error).__name__)
+            self._fail(str(error) or type(error).__name__)
         return None
 
     def close(self) -> None:
@@ -111,17 +97,14 @@ class BrokerChannel:
         if connection is not None:
             done, _ = wait([connection.close()], self._timeout_ms / 1000)
             if not done:
-                self._say_once("close", f"its connection did not close within {self._timeout_ms} ms and is left behind")
+                self._report(f"its connection did not close within {self._timeout_ms} ms and is left behind")
 
-    def _rest(self, key: str, reason: str) -> None:
-        self._connection = None
-        self.rest_until_s = self._clock() + _REST_S
-        self._say_once(key, reason)
+    def _fail(self, reason: str) -> None:
+        self._connection, self.has_failed = None, True
+        self._report(reason)
 
-    def _say_once(self, key: str, reason: str) -> None:
-        if key not in self._said:
-            self._said.add(key)
-            self._say(f"brokers cannot be asked what they hold on their own disks: {reason}")
+    def _report(self, reason: str) -> None:
+        self._say(f"brokers cannot be asked what they hold on their own disks: {reason}")
 
 
 def load_kafka() -> Any:

@@ -3,11 +3,12 @@
 Rules of the file:
 
 - A failure never ends a read: the facts are then unknown, and the reason is reported.
-- The channel lives for one question. Its rest after a failure outlives it.
+- A channel lives for one question. After a question that failed as a whole, the brokers are left alone for a while.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,6 +22,8 @@ __all__ = ["LocalLog", "LocalLogs"]
 
 _CHANNEL_TIMEOUT_MS = 5_000
 """Longest wait of the channel that does not go through librdkafka. With wrong credentials its client waits so long."""
+_REST_S = 60.0
+"""How long nothing is asked after a question that failed as a whole."""
 
 
 class LocalLog(NamedTuple):
@@ -33,26 +36,25 @@ class LocalLog(NamedTuple):
 class LocalLogs:
     """Asks the brokers of one cluster. Thread-safe. Several threads may ask at the same time."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._cluster = cluster
+        self._clock = clock
         self._rest_until_s = float("-inf")
 
     def ask(
         self, partitions: Sequence[TopicIdPartition], say: Callable[[str], None], *, sizes: bool = False
     ) -> dict[TopicIdPartition, LocalLog]:
-        """The local log of each partition; empty without the extra `broker-api`. `sizes`: ask for the bytes too.
+        """The local log of each partition; empty if it is not asked for. `sizes`: ask for the bytes too.
 
-        After a question that failed as a whole, the brokers are not asked for a minute, and all is unknown.
+        The brokers are not asked without the extra `broker-api`, and for a minute after a question that failed as a
+        whole.
         """
+        if self._clock() < self._rest_until_s:
+            return {}
         from remote_fetch.locate.broker_channel import BrokerChannel  # noqa: PLC0415 - an extra is loaded for it
 
         try:
-            channel = BrokerChannel(
-                self._cluster.contact_properties,
-                timeout_ms=_CHANNEL_TIMEOUT_MS,
-                say=say,
-                rest_until_s=self._rest_until_s,
-            )
+            channel = BrokerChannel(self._cluster.contact_properties, timeout_ms=_CHANNEL_TIMEOUT_MS, say=say)
         except MissingExtra as error:
             say(error.message)
             return {}
@@ -60,7 +62,7 @@ class LocalLogs:
             starts = channel.local_starts(partitions)
             known = channel.local_sizes(partitions) if sizes else {}
         finally:
-            # A question of another thread may have failed since this one began.
-            self._rest_until_s = max(self._rest_until_s, channel.rest_until_s)
+            if channel.has_failed:
+                self._rest_until_s = self._clock() + _REST_S
             channel.close()
         return {partition: LocalLog(starts.get(partition), known.get(partition)) for partition in partitions}

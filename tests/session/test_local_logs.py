@@ -13,7 +13,7 @@ from remote_fetch.locate import broker_channel
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.observe import Event, Notice
-from remote_fetch.session.local_logs import LocalLog
+from remote_fetch.session.local_logs import LocalLog, LocalLogs
 from remote_fetch.session.session import Session
 
 ONE, TWO = (TopicIdPartition(Uuid(bytes(16)), "t", number) for number in range(2))
@@ -24,10 +24,10 @@ class Channel:
 
     closed = 0
     asked_sizes = 0
+    has_failed = False
 
-    def __init__(self, properties: Mapping[str, Any], *, timeout_ms: int, say: Any, rest_until_s: float) -> None:
+    def __init__(self, properties: Mapping[str, Any], *, timeout_ms: int, say: Any) -> None:
         assert properties["bootstrap.servers"] == "127.0.0.1:2"
-        self.rest_until_s = rest_until_s
         say("a reason")
 
     def local_starts(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
@@ -89,12 +89,17 @@ def test_brokers_that_have_failed_are_not_asked_for_a_minute(tmp_path: Path, mon
 
     monkeypatch.setattr(broker_channel._AdminConnection, "ask_starts", fail)
     with session(tmp_path, []) as opened:
+        times = iter((0.0, 1.0, 60.9, 61.0, 62.0))  # the first question ends after a second
+        assert opened.brokers is not None
+        opened._local_logs = LocalLogs(opened.brokers.cluster, clock=lambda: next(times))
         for partition in (ONE, TWO):
             assert opened.local_starts([partition]) == {}
         assert asked == [[ONE]]
+        assert opened.local_starts([ONE]) == {}
+        assert asked == [[ONE], [ONE]]
         opened.set_sasl_credentials("me", "new")
         assert opened.local_starts([TWO]) == {}
-        assert asked == [[ONE], [TWO]]
+        assert asked == [[ONE], [ONE], [TWO]]
 
 
 class _Call:
