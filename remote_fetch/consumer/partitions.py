@@ -136,12 +136,12 @@ class Partitions:
 
     # ------------------------------------------------------------------------------------- what the application does
 
-    def begin(self, partitions: Sequence[TopicPartition], *, replaces: bool, is_committing: bool = False) -> None:
+    def begin(self, partitions: Sequence[TopicPartition], *, replaces: bool) -> None:
         """Begin with partitions that librdkafka has assigned: from the store if it may have them, or at the broker.
 
-        - If `replaces` is true, all other partitions are no longer assigned.
-        - `is_committing`: librdkafka may be committing what was before. Only librdkafka waits for that before it asks.
+        If `replaces` is true, all other partitions are no longer assigned.
         """
+        is_committing = self.is_committing  # `drop` may set it
         self.drop(None if replaces else partitions)
         circuit = Circuit(first_pause_ms=self._settings.retry_pause_ms)
         retry_at_s = self._clock() + PROBE_AGAIN_S
@@ -163,6 +163,7 @@ class Partitions:
         if question := [partition.topic_partition() for partition in begun if partition.state.offset in COMMITTED]:
             for partition in self.tracked(question):
                 partition.ask(question)
+            # Only librdkafka waits for its commits of what was before, and asks then.
             ask = self._committed.leave if is_committing else self._committed.request
             ask(question)
         for partition in begun:

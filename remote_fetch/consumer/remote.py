@@ -159,8 +159,7 @@ class Remote:
         """Begin with what librdkafka has assigned."""
         held = set(map(key_of, self._librdkafka.assignment()))
         begun = [each for each in partitions if key_of(each) in held]  # none after a fatal error
-        is_committing = self.partitions.is_committing
-        self.partitions.begin(begun, replaces=not is_incremental, is_committing=is_committing)
+        self.partitions.begin(begun, replaces=not is_incremental)
         self._lookups.request({each.topic: each.partition for each in begun if each.offset in COMMITTED})
         self._idle_store.start()
 

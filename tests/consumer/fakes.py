@@ -276,6 +276,7 @@ class Bench:
     def assign(self, starts: dict[int, int], *, replaces: bool = True) -> None:
         """Assign partitions, each at its start."""
         partitions = [TopicPartition("t", number, start) for number, start in starts.items()]
+        self.partitions.note_committed()  # what librdkafka has committed before
         self.partitions.begin(partitions, replaces=replaces)
 
     def run_due_work(self, *, after_s: float = 0.0) -> None:
