@@ -221,6 +221,10 @@ class Feed:
         source, session = self._source, self._source.session
         with self._asking_brokers():
             partition = self._partition()
+            local_start = source.local_start(partition, _OUTDATED_S if self._looks_again else LOCAL_START_S)
+            # One answer is for all partitions, and the questions below are for one. A hand-over at 0 needs the log end.
+            if local_start is not None and self.offset >= max(local_start, 1):
+                return Ending(self.offset, Reason.LOCAL, log=self.log)
             self._hear_of(partition)
             first, stop = self.offset, self.log.end_offset or 0
             self.first_offset = first if self.first_offset < 0 else self.first_offset
@@ -229,11 +233,8 @@ class Feed:
         if first > max((segment.end_offset for segment in timeline.segments), default=-1):
             return self._nothing_tiered(first)
         planner = Planner(session, source.isolation)
-        opened = planner.open_timeline(timeline, self.log)
+        opened = replace(planner.open_timeline(timeline, self.log), local_start=local_start)
         self._check_epoch(opened, first)
-        with self._asking_brokers():
-            local_start = source.local_start(partition, _OUTDATED_S if self._looks_again else LOCAL_START_S)
-            opened = replace(opened, local_start=local_start)
         plan = planner.leading(opened, first, _SLICES_AHEAD)
         if isinstance(plan, str):
             return Ending(first, plan, log=self.log)
@@ -252,22 +253,26 @@ class Feed:
         return None
 
     def _partition(self) -> TopicIdPartition:
-        """The partition with its topic id. Raises TopicRecreated if another id is expected, and UnknownTopic."""
-        expected_id = self._expected_id
+        """The partition with its topic id, if it may be read.
+
+        Raises TopicRecreated if another id is expected, UnknownTopic, and the errors of `LogGuard.authorise`.
+        """
+        expected_id, brokers = self._expected_id, self._source.session.brokers
         if expected_id is not None:
             self._source.forget(self.topic)  # the id may be older than the topic of now
         partition = self._source.partition(self.topic, self.number)
         if expected_id not in (None, partition.topic_id):
             raise TopicRecreated(f"topic {self.topic!r} has the id {partition.topic_id} now", topic=self.topic)
         self._expected_id, self.topic_id = None, partition.topic_id
+        if brokers is not None:
+            brokers.guard.authorise(partition)
         return partition
 
     def _hear_of(self, partition: TopicIdPartition) -> None:
-        """Check the permission to read, ask for the ends of the log, and resolve a logical offset."""
+        """Ask for the ends of the log, and resolve a logical offset. Raises OffsetOutOfRange."""
         brokers = self._source.session.brokers
         if brokers is None:
             return
-        brokers.guard.authorise(partition)
         self.log = brokers.guard.ask(partition, self._source.isolation)
         low, high = self.log.log_start_offset or 0, self.log.end_offset or 0
         if self.offset == BEGINNING:

@@ -20,7 +20,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from remote_fetch.consumer.assigned import AssignedPartition, Key, key_of
 from remote_fetch.consumer.clock import Clock
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
-from remote_fetch.consumer.offsets import STORED, is_looked_up
+from remote_fetch.consumer.offsets import INVALID, STORED, is_looked_up
 from remote_fetch.consumer.position import storable
 from remote_fetch.consumer.settings import ConsumerSettings
 from remote_fetch.consumer.states import Mode
@@ -97,8 +97,12 @@ class Handover:
 
     def is_at_end(self, partition: AssignedPartition, offset: int) -> bool:
         """Whether librdkafka knows of no record from `offset` on."""
+        return offset >= self.log_end(partition) >= 0
+
+    def log_end(self, partition: AssignedPartition) -> int:
+        """The end of the log that librdkafka has heard of last, INVALID if of none."""
         watermarks = self._librdkafka.get_watermark_offsets(partition.topic_partition(), cached=True)
-        return watermarks is not None and offset >= watermarks[1] >= 0
+        return INVALID if watermarks is None else int(watermarks[1])
 
     def note_empty_poll(self, now_s: float) -> None:
         """Note that librdkafka was polled and had no record of any partition."""

@@ -137,6 +137,7 @@ def ended(
         newest_timeline=lambda partition, *offsets, **limits: locator.refresh(partition),
         observe=events.append,
         note_unusable=lambda timeline: None,
+        local_starts=lambda partitions: {},
         brokers=None,
         locating=SimpleNamespace(unlocated=unlocated, is_off=False),
         surveyor=SimpleNamespace(explain=lambda reason, waits: None),
@@ -251,6 +252,43 @@ def test_one_question_is_for_all_known_partitions_of_all_topics() -> None:
     context.local_start(other, -1.0)
     context.local_start(PARTITION, -1.0)
     assert asked[1:] == [[other, PARTITION], [PARTITION, sibling, other]], "an unknown one costs the others a request"
+
+
+def test_partitions_on_the_brokers_disks_cost_one_question_for_all() -> None:
+    """A service that has read to the end of each log starts again. Each further question would be for one partition."""
+    asked: list[str] = []
+    partitions = [replace(PARTITION, partition=number) for number in range(100)]
+
+    def local_starts(wanted: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
+        asked.append("local starts")
+        return dict.fromkeys(wanted, 7)
+
+    def ask(partition: TopicIdPartition, isolation: IsolationLevel) -> LogBounds:
+        asked.append(f"the ends of {partition.partition}")
+        return LogBounds(0, 9)
+
+    session: Any = SimpleNamespace(
+        locator=SimpleNamespace(partitions=lambda topic, numbers: partitions),
+        newest_timeline=lambda partition, *offsets, **limits: SimpleNamespace(segments=()),
+        note_unusable=lambda timeline: None,
+        local_starts=local_starts,
+        brokers=SimpleNamespace(guard=SimpleNamespace(authorise=lambda partition: asked.append("rights"), ask=ask)),
+        locating=SimpleNamespace(unlocated=None, is_off=False),
+        surveyor=SimpleNamespace(explain=lambda reason, waits: None),
+    )
+    context = FeedContext(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20)
+
+    def reason(number: int, offset: int) -> str:
+        feed = Feed(context, "t", number, offset)
+        assert feed.work()
+        assert feed.ending is not None
+        assert feed.ending.offset == offset
+        return feed.ending.reason
+
+    assert {reason(number, 7) for number in range(100)} == {"local"}
+    assert asked == ["rights", "local starts", *["rights"] * 99]
+    assert reason(5, 6) == "not-tiered"
+    assert asked[-1] == "the ends of 5"
 
 
 @pytest.mark.parametrize("unlocated", [ErrorKind.NOT_CONFIGURED, ErrorKind.UNLOCATABLE])
