@@ -203,7 +203,7 @@ class Doctor:
         if self._cluster is None:
             config = {name: value for name, value in config.items() if name != _SERVERS}
         session = Session.open(config, self._observe)
-        return session.locator_name, session
+        return session.locating.name, session
 
     def _observe(self, event: Event) -> None:
         if isinstance(event, Notice) and event.is_warning:

@@ -87,7 +87,7 @@ def open_fetcher(config: Config) -> tuple[str, RemoteStorageFetcher]:
 def open_session(config: Config) -> tuple[str, Session]:
     """A session, and the name of its locator. Raises the errors of `Session.open`."""
     session = Session.open(config)
-    return session.locator_name, session
+    return session.locating.name, session
 
 
 def listed(config: Config, fetcher: RemoteStorageFetcher, topic: str | None, *, has_broker: bool) -> Listed:

@@ -58,6 +58,7 @@ class Locating:
 
     - `unlocated` is the reason if segments cannot be located. None: the locator finds all tiered segments.
     - `is_off`: the brokers do not support the locator's request, and all records come through them.
+    - `name` is the class of the configured locator, empty before it is opened.
     """
 
     def __init__(self, config: Config, fetcher: RemoteStorageFetcher, storage: Storage, *, shared: bool) -> None:
@@ -68,7 +69,7 @@ class Locating:
         self._is_shared = shared
         self.brokers: Brokers | None = None
         self.unlocated: ErrorKind | None = ErrorKind.NOT_CONFIGURED if isinstance(fetcher, NoStorage) else None
-        self.is_off, self._why = False, ""
+        self.is_off, self._why, self.name = False, "", ""
         self._broker_locator: BrokerLocator | None = None
         self._service: ServiceClient | None = None
         self._metadata: MetadataSource | None = None
@@ -83,13 +84,14 @@ class Locating:
         self._service = open_service(self._config, self._fetcher)
         if planned is None:
             return self._open_configured()
-        return PlannedLocator(
-            planned.timelines,
-            planned.inferred,
-            lambda: beside_brokers(self._open_configured(), self.brokers, self._observe),
-        )
+        return PlannedLocator(planned.timelines, planned.inferred, self._open_configured)
 
     def _open_configured(self) -> GuessingLocator:
+        located_by = self._open_kind()
+        self.name = type(located_by).__name__
+        return beside_brokers(located_by, self.brokers, self._observe)
+
+    def _open_kind(self) -> GuessingLocator:
         settings = self._config.settings
         default = "metadata-topic" if self.brokers is not None else "listing"
         kind = default if isinstance(self._fetcher, NoStorage) else settings.locator or default

@@ -36,7 +36,6 @@ from remote_fetch.session.fallback import ASK_A_BROKER, FallbackRule
 from remote_fetch.session.librdkafka import check_properties
 from remote_fetch.session.local_logs import LocalLog, LocalLogs
 from remote_fetch.session.locating import Locating, Planned
-from remote_fetch.session.locators import beside_brokers
 from remote_fetch.session.no_storage import NoStorage
 from remote_fetch.session.service import SERVICE
 from remote_fetch.session.storage import Storage
@@ -115,12 +114,8 @@ class Session:
             hint = ASK_A_BROKER if self.brokers is None else None
             self.fallback = FallbackRule(self.observe, self.surveyor.explain, self.brokers, hint=hint)
             located_by = self.locating.open(planned, self.brokers)
-            self.locator_name = type(located_by).__name__
             self.stepwise = SharedStepwiseLocator(located_by) if isinstance(located_by, StepwiseLocator) else None
-            self.locator: GuessingLocator = self.stepwise or SharedLocator(
-                beside_brokers(located_by, self.brokers, self.observe),
-                by_partition=planned is None,
-            )
+            self.locator: GuessingLocator = self.stepwise or SharedLocator(located_by, by_partition=planned is None)
             for text in notices if is_native() else (IN_PLAIN_PYTHON, *notices):
                 self.observe(Notice(text, is_warning=True))
         except BaseException:

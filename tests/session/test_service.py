@@ -72,7 +72,7 @@ def test_the_fetcher_gets_urls_of_the_service() -> None:
     with scripted_service(lambda path: Reply(body=b'{"layout": "plain"}')) as service:
         fetcher = Taker()
         with Session(config(remote_locator_url=service.url), fetcher) as session:
-            assert session.locator_name == ServiceLocator.__name__
+            assert session.locating.name == ServiceLocator.__name__
             (source,) = fetcher.sources
             assert session.answered_s == 0
             assert source.layout() == ("plain", {})
@@ -88,7 +88,7 @@ def test_the_fetcher_of_a_plan_gets_them_too() -> None:
 def test_a_storage_of_the_clients_own(tmp_path: Path) -> None:
     """A client with a key to the bucket needs no READ on the metadata topic."""
     with Session.open({**SERVICE, **BROKERS, **SASL, "remote.storage.url": str(tmp_path)}) as session:
-        assert session.locator_name == ServiceLocator.__name__
+        assert session.locating.name == ServiceLocator.__name__
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,9 @@ from tests.scan.bucket import Bucket, MeetingBucket, plain_log, snapshot_config
 def test_the_locators(tmp_path: Path) -> None:
     bucket = Bucket(plain_log().segments())
     with Session(Config.parse({}), bucket) as session:
-        assert session.locator_name == ListingLocator.__name__
+        assert session.locating.name == ListingLocator.__name__
     with Session(Config.parse(snapshot_config(bucket.metadata, tmp_path)), bucket) as session:
-        assert session.locator_name == KnownTimelines.__name__
+        assert session.locating.name == KnownTimelines.__name__
 
 
 def test_ends_of_listed_partitions_are_read_at_once() -> None:
@@ -94,7 +94,7 @@ def test_a_snapshot_that_is_none(tmp_path: Path) -> None:
 def test_brokers_are_left_alone_where_a_listing_is_asked_for(tmp_path: Path) -> None:
     config = {"remote.storage.url": str(tmp_path), "bootstrap.servers": "localhost:1", "remote.locator": "listing"}
     with Session.open(config) as session:
-        assert session.locator_name == ListingLocator.__name__
+        assert session.locating.name == ListingLocator.__name__
 
 
 def test_brokers_tell_the_partitions_for_the_rest_of_a_plan_too(monkeypatch: pytest.MonkeyPatch) -> None:
