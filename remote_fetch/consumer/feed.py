@@ -273,6 +273,8 @@ class Feed:
         brokers = self._source.session.brokers
         if brokers is None:
             return
+        # Not by an answer from before a seek: by now the offset may be of another topic of the same name.
+        brokers.guard.authorise(partition, since_s=self._since_s)
         self.log = brokers.guard.ask(partition, self._source.isolation)
         low, high = self.log.log_start_offset or 0, self.log.end_offset or 0
         if self.offset == BEGINNING:

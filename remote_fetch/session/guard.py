@@ -97,15 +97,17 @@ class LogGuard:
         self._heard: dict[TopicIdPartition, _Heard] = {}
         self._told_gone: dict[TopicIdPartition, int] = {}
 
-    def authorise(self, partition: TopicIdPartition, timeout_s: float | None = None) -> None:
+    def authorise(
+        self, partition: TopicIdPartition, timeout_s: float | None = None, *, since_s: float = float("-inf")
+    ) -> None:
         """Check that this principal may READ the topic, and that the name still belongs to the same topic.
 
-        An answer of the last few seconds counts.
+        An answer of the last few seconds counts, if the question was asked at `since_s` or later.
 
         Raises KafkaException (TOPIC_AUTHORIZATION_FAILED) as the broker would, TopicRecreated for another topic id.
         """
         asked_at = self._asked_at.get((partition.topic, partition.topic_id))
-        if asked_at is None or self._clock() - asked_at >= _TOPIC_S:
+        if asked_at is None or asked_at < since_s or self._clock() - asked_at >= _TOPIC_S:
             self._describe(partition, timeout_s)
 
     def check(self, partition: TopicIdPartition, isolation: IsolationLevel, next_offset: int) -> int:

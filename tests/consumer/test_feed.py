@@ -342,7 +342,7 @@ class Guard:
         self._end_offset = end_offset
         self._slices = 0
 
-    def authorise(self, partition: TopicIdPartition) -> None:
+    def authorise(self, partition: TopicIdPartition, **_: object) -> None:
         """Allow it."""
 
     def ask(self, partition: TopicIdPartition, isolation: IsolationLevel) -> LogBounds:
@@ -371,6 +371,27 @@ def test_records_that_are_deleted_under_a_scan_end_it_with_the_log_of_now() -> N
             feed.work()
         assert feed.ending is not None
         assert (feed.ending.reason, feed.ending.log) == (Ending.OUT_OF_RANGE, LogBounds(220, 220))
+
+
+def test_a_feed_believes_no_answer_about_its_topic_from_before_it_began() -> None:
+    """It begins with a seek, and by then the name may belong to another topic."""
+    asked: list[float] = []
+
+    def authorise(partition: TopicIdPartition, since_s: float) -> None:
+        asked.append(since_s)
+        raise TopicRecreated("it was made again", topic="t")
+
+    guard = SimpleNamespace(authorise=authorise)
+    session: Any = SimpleNamespace(
+        locator=Locator(),
+        brokers=SimpleNamespace(guard=guard),
+        observe=lambda event: None,
+        surveyor=SimpleNamespace(explain=lambda *_, **__: None),
+    )
+    context = FeedContext(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20, clock=lambda: 50.0)
+    feed = Feed(context, "t", 3, 7)
+    assert feed.work()
+    assert (asked, feed.ending and feed.ending.reason) == ([50.0], ErrorKind.RECREATED)
 
 
 @pytest.mark.parametrize("is_same", [True, False])

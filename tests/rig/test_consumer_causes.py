@@ -101,6 +101,23 @@ def test_a_leader_epoch_that_the_log_has_no_more(rig_43: Rig, new_topic: NewTopi
         assert found == 2 * [truncated if place.leader_epoch == old else RECORDS + 10]
 
 
+def test_a_seek_just_after_the_topic_was_made_again(rig_43: Rig, new_topic: NewTopic, tmp_path: Path) -> None:
+    """The store still has the old topic. The seek is for the offset of the new one, as in a plain consumer."""
+    topic = new_topic("made-again")
+    history(rig_43, topic)
+    shutil.copytree(rig_43.remote, tmp_path / "tier")
+    store = {"remote.storage.url": str(tmp_path / "tier"), "remote.locator": "listing"}
+    with Delivered.by({**config_of(rig_43), **store}, topic, 0) as delivered:
+        delivered.until(lambda: len(delivered.records) >= MIDDLE)
+        assert not any(delivered.through_broker)
+        topics.delete_topic(rig_43, topic)
+        topics.create_topic(rig_43, topic, local_retention_ms=-2)
+        topics.produce(rig_43, topic, RECORDS, seed=1)
+        delivered.seek(topic, 20)
+        delivered.to_the_end(RECORDS)
+        assert delivered.records == topics.broker_records(rig_43, topic, 0, "read_committed", start=20)
+
+
 def first_of(consumer: Consumer) -> int:
     """The offset of the next record, or the code of the error of a log that has no such offset."""
     deadline_s = time.monotonic() + 150

@@ -159,6 +159,17 @@ def test_a_permission_that_is_taken_away() -> None:
     assert raised.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
+def test_an_answer_to_an_earlier_question_does_not_count() -> None:
+    """A seek of a consumer is for the topic that has the name then."""
+    cluster = Asked(slow_s=1)
+    guard = guard_of(cluster, [])
+    guard.authorise(PARTITION)
+    guard.authorise(PARTITION, since_s=100)
+    assert cluster.describes == 1
+    guard.authorise(PARTITION, since_s=100.5)
+    assert cluster.describes == 2, "the answer came later, but the question was asked before"
+
+
 def test_topics_without_an_id_are_each_asked_about() -> None:
     """Some brokers tell no ids, and some objects have none in their names. All such topics have the same id then."""
     cluster = Asked(described=Topic("topic", None, (0,), may_read=True))

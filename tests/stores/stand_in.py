@@ -60,7 +60,7 @@ class Broker:
         """As `Cluster.still_holds`."""
         return True
 
-    def authorise(self, partition: TopicIdPartition) -> None:
+    def authorise(self, partition: TopicIdPartition, **_: object) -> None:
         """As `LogGuard.authorise`."""
 
     def check(self, partition: TopicIdPartition, isolation: IsolationLevel, next_offset: int) -> int:
