@@ -8,8 +8,11 @@ Rules of the file:
   Python's builtins (TypeError) is a mistake, and is passed on.
 - A filesystem that is not asynchronous serves one call at a time. Most have one connection: two threads would read each
   other's answers (FTP), or wait for ever (SFTP). After a failure each call opens its connection again.
-- Such a filesystem may wait for ever: requests and paramiko do if a server takes the connection and says nothing. A
-  call is made in a thread of its own, so that a listing ends too. Calls that were given up are bounded in number.
+- An asynchronous filesystem whose `_cat_file` has no `start` gives the whole object for each range, as that of SSH in
+  sshfs does. Its files are opened and read from a position.
+- A filesystem that is not asynchronous may wait for ever: requests and paramiko do if a server takes the connection and
+  says nothing. A call is made in a thread of its own, so that a listing ends too. Calls that were given up are bounded
+  in number.
 """
 
 from __future__ import annotations
@@ -17,10 +20,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
+from inspect import signature
 from threading import BoundedSemaphore
 from typing import Any, TypeVar
 
 import fsspec
+from fsspec import AbstractFileSystem
 
 from fetchers._composed import ComposedFetcher
 from fetchers._identity import Identities
@@ -75,7 +80,11 @@ class AnyStore(FsspecStore):
 
     def _call(self, method: str, path: str, *, timeout_s: float | None, **arguments: Any) -> Any:
         """As `FsspecStore._call`, by a filesystem that no other call uses. Raises TimeoutError."""
-        if self._open_another is None or getattr(self._filesystem, "async_impl", False):
+        filesystem = self._filesystem
+        if method == "cat_file" and _is_without_ranges(filesystem):
+            by_file = partial(AbstractFileSystem.cat_file, filesystem, path, **arguments)
+            return _in_time(by_file, max(timeout_s or 0.0, _LONGEST_S), self._calls)
+        if self._open_another is None or getattr(filesystem, "async_impl", False):
             return super()._call(method, path, timeout_s=timeout_s, **arguments)
         alone = partial(self._call_alone, self._open_another, method, path, arguments)
         return _in_time(alone, max(timeout_s or 0.0, _LONGEST_S), self._calls)
@@ -161,6 +170,12 @@ class FsspecFetcher(ComposedFetcher):
                 raise
             hint = _OF_HADOOP if library[1] in ("libjvm", "libhdfs") else None
             raise MissingExtra(f"{self.protocol}:// cannot be read: {library[0]}", hint=hint) from error
+
+
+def _is_without_ranges(filesystem: Any) -> bool:
+    """Whether the filesystem is asynchronous, and reads objects only as a whole."""
+    is_async = getattr(filesystem, "async_impl", False)
+    return is_async and "start" not in signature(type(filesystem)._cat_file).parameters
 
 
 async def _refuse_whole(session: Any, context: Any, asked: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import threading
 import traceback
 from collections.abc import Iterator
@@ -68,6 +69,19 @@ class Slow(AsyncFileSystem):  # type: ignore[misc]
         return [{"name": f"{path}a", "size": 10, "type": "file"}]
 
 
+class NoRanges(AsyncFileSystem):  # type: ignore[misc]
+    """A filesystem whose `_cat_file` knows no ranges, as sshfs's. Its files do."""
+
+    async def _cat_file(self, path: str, **options: Any) -> bytes:
+        raise AssertionError("the whole object was read")
+
+    async def _info(self, path: str, **options: Any) -> dict[str, Any]:
+        return {"name": path, "type": "file", "size": 10}
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> io.BytesIO:
+        return io.BytesIO(b"0123456789")
+
+
 class CutOff(AbstractFileSystem):  # type: ignore[misc]
     """A filesystem that is not asynchronous, and loses the last byte of a whole object."""
 
@@ -117,6 +131,14 @@ def test_a_range() -> None:
     store = FsspecStore(Slow(skip_instance_cache=True), "x", timeout_s=60)
     assert store.get("a", 2, 5) == b"234"
     assert store.get("a", 8, 50) == b"89"
+    assert store.get("a") == b"0123456789"
+
+
+def test_a_range_of_a_filesystem_that_gives_whole_objects() -> None:
+    store = AnyStore(NoRanges(skip_instance_cache=True), "x", timeout_s=60)
+    assert store.get("a", 2, 5) == b"234"
+    assert store.get("a", 8, 50) == b"89"
+    assert store.get("a", 10, 50) == b""
     assert store.get("a") == b"0123456789"
 
 
