@@ -57,7 +57,8 @@ _OF_CREDENTIALS = frozenset(
     {"AssumeRole", "AssumeRoleWithSAML", "AssumeRoleWithWebIdentity", "CreateToken", "GetRoleCredentials"}
 )
 _INNER = ("reason", "inner_exception", "error", "os_error", "certificate_error")
-_NO_TOKEN = "google.auth.exceptions.TransportError"
+_REASONS = frozenset({"google.TransportError", "asyncssh.PermissionDenied"})
+"""No token came, and a login by SSH was refused: sshfs makes that a PermissionError, as of a file."""
 _DEPTH = 8
 """How many causes are looked at: SDKs wrap an error two or three times."""
 
@@ -158,12 +159,12 @@ def _links(error: BaseException) -> Iterator[BaseException]:
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    """The error and its causes. Where no token came for a while, only the reason: those around it tell of a refusal."""
+    """The error and its causes. From one of `_REASONS` on, if one is there: those around it tell of another refusal."""
     causes = [error]
     while len(causes) < _DEPTH and causes[-1].__cause__ is not None:
         causes.append(causes[-1].__cause__)
-    names = [f"{type(cause).__module__}.{type(cause).__name__}" for cause in causes]
-    return causes[names.index(_NO_TOKEN) :] if _NO_TOKEN in names else causes
+    names = [f"{type(cause).__module__.partition('.')[0]}.{type(cause).__name__}" for cause in causes]
+    return causes[next((at for at, name in enumerate(names) if name in _REASONS), 0) :]
 
 
 def _is_of_head(error: BaseException) -> bool:

@@ -226,6 +226,9 @@ ERRORS: list[tuple[Exception, type[RemoteFetchError]]] = [
     (of_library("paramiko", "BadHostKeyException"), StorageDenied),
     (of_library("asyncssh", "PermissionDenied"), StorageDenied),
     (of_library("smbprotocol", "LogonFailure"), StorageDenied),
+    (of_library("httpx", "ConnectError", "TransportError"), StorageUnavailable),
+    (of_library("httpx", "ConnectTimeout", "TimeoutException"), StorageConnectTimeout),
+    (of_library("httpx", "ReadTimeout", "TimeoutException"), StorageTimeout),
     (FSTimeoutError(), StorageTimeout),
     (TimeoutError(), StorageTimeout),
     (caused(OSError("wrapped"), of_aiohttp(404)), SegmentNotFound),
@@ -433,6 +436,13 @@ def test_a_mistake_is_no_failure_of_the_store(error: Exception) -> None:
     assert failure_of(error, "x") is None
 
 
+def test_a_login_by_ssh_is_no_file_that_may_not_be_read() -> None:
+    """sshfs raises PermissionError for both."""
+    refused = of_library("asyncssh", "PermissionDenied")
+    assert "the credentials" in str(failure_of(caused(PermissionError("user me"), refused), "x"))
+    assert "the file system refused" in str(failure_of(PermissionError(13, "denied"), "x"))
+
+
 def test_a_chain_that_bites_its_tail_ends() -> None:
     error = RuntimeError("a")
     error.__cause__ = error
@@ -442,6 +452,7 @@ def test_a_chain_that_bites_its_tail_ends() -> None:
 NOT_INSTALLED = {
     "paramiko.AuthenticationException", "paramiko.BadHostKeyException",
     "asyncssh.PermissionDenied", "asyncssh.HostKeyNotVerifiable",
+    "httpx.ConnectTimeout", "httpx.TimeoutException", "httpx.TransportError",
     "smbprotocol.SMBAuthenticationError", "smbprotocol.LogonFailure", "smbprotocol.WrongPassword",
     "smbprotocol.PasswordExpired", "smbprotocol.AccessDenied",
 }  # fmt: skip
