@@ -80,11 +80,10 @@ class AnyStore(FsspecStore):
 
     def _call(self, method: str, path: str, *, timeout_s: float | None, **arguments: Any) -> Any:
         """As `FsspecStore._call`, by a filesystem that no other call uses. Raises TimeoutError."""
-        filesystem = self._filesystem
-        if method == "cat_file" and _is_without_ranges(filesystem):
-            by_file = partial(AbstractFileSystem.cat_file, filesystem, path, **arguments)
+        if method == "cat_file" and _is_without_ranges(self._filesystem):
+            by_file = partial(AbstractFileSystem.cat_file, self._filesystem, path, **arguments)
             return _in_time(by_file, max(timeout_s or 0.0, _LONGEST_S), self._calls)
-        if self._open_another is None or getattr(filesystem, "async_impl", False):
+        if self._open_another is None or getattr(self._filesystem, "async_impl", False):
             return super()._call(method, path, timeout_s=timeout_s, **arguments)
         alone = partial(self._call_alone, self._open_another, method, path, arguments)
         return _in_time(alone, max(timeout_s or 0.0, _LONGEST_S), self._calls)
@@ -175,7 +174,7 @@ class FsspecFetcher(ComposedFetcher):
 def _is_without_ranges(filesystem: Any) -> bool:
     """Whether the filesystem is asynchronous, and reads objects only as a whole."""
     is_async = getattr(filesystem, "async_impl", False)
-    return is_async and "start" not in signature(type(filesystem)._cat_file).parameters
+    return is_async and "start" not in signature(filesystem.cat_file).parameters
 
 
 async def _refuse_whole(session: Any, context: Any, asked: Any) -> None:
