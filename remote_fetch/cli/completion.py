@@ -21,6 +21,8 @@ from remote_fetch.errors import MissingExtra
 __all__ = ["add_options", "run"]
 
 _SHELLS = ("bash", "zsh", "fish")
+# What an option or argument is named if it takes a file. A URL may be a path.
+_FILES = ("DIR", "FILE", "JOURNAL", "OBJECT", "TARGET", "URL")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         ) from error
     parser = whole_parser()
     for action in _actions(parser):
-        if action.metavar == "FILE":
+        if action.metavar in _FILES:
             action.complete = shtab.FILE  # type: ignore[attr-defined]  # where shtab looks for it
     print(shtab.complete(parser, shell=arguments.shell))
     return 0

@@ -58,7 +58,9 @@ def add_json_option(group: Any, prints: str) -> None:
 def add_common_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for the storage and its configuration."""
     storage = parser.add_argument_group("storage")
-    storage.add_argument("--url", help="the broker's remote storage: a directory or URL (remote.storage.url)")
+    storage.add_argument(
+        "--url", metavar="URL", help="the broker's remote storage: a directory or URL (remote.storage.url)"
+    )
     storage.add_argument("--layout", help="how segments are stored there (remote.storage.layout)")
     storage.add_argument(
         "--broker-properties", metavar="FILE", help="a broker's server.properties (remote.storage.broker.properties)"

@@ -35,11 +35,14 @@ def test_bash_completes(run: Run, tmp_path: Path) -> None:
         ask = (
             f"{line}; $(complete -p remote-fetch | sed 's/.* -F \\([^ ]*\\).*/\\1/'); printf '%s\\n' ${{COMPREPLY[@]}}"
         )
-        return set(subprocess.run([bash, "-c", ask], capture_output=True, check=True, text=True).stdout.split())
+        outcome = subprocess.run([bash, "-c", ask], cwd=tmp_path, capture_output=True, check=True, text=True)
+        return set(outcome.stdout.split())
 
     assert completed("remote-fetch", "re") == {"restore", "replay"}
     assert "--stale-after" in completed("remote-fetch", "audit", "--st")
     assert completed("remote-fetch", "audit", "--color", "a") >= {"auto", "always"}
+    for command in (("dump",), ("ls", "--url"), ("offsets",), ("export", "--to"), ("demo", "--copy"), ("ls", "-F")):
+        assert completed("remote-fetch", *command, "scr") == {"script"}, command
 
 
 def test_a_missing_extra_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
