@@ -72,6 +72,7 @@ def print_segments(
     `chart` is the value of `--chart`. Raises ConfigError for a topic that is given twice, UnknownTopic, and the
     errors of `Session.check_located`.
     """
+    session.check_located()  # without a storage the locator of all topics has no hint for the user
     found = [session.locator.partitions(topic, partitions) for topic in (topics or (None,))]
     if topics:
         check_distinct(topics, found)

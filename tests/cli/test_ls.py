@@ -64,6 +64,12 @@ def test_a_tier_that_cannot_be_located_is_not_empty(
     assert says in outcome.stderr
 
 
+def test_all_topics_without_a_storage(run: Run) -> None:
+    outcome = run("ls", "-b", "127.0.0.1:1")
+    assert (outcome.code, outcome.stdout) == (1, b"")
+    assert "no remote storage is configured. Set remote.storage.url (--url" in outcome.stderr
+
+
 @pytest.mark.parametrize(
     "command", [("ls",), ("bounds",), ("plan",), ("cat", "-e", "-c", "0")], ids=lambda argv: argv[0]
 )
