@@ -24,6 +24,8 @@ __all__ = ["FASTER_RESTARTS", "needs_broker", "new_topic", "rig", "rig_39", "rig
 FASTER_RESTARTS = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "300"}
 """A controller waits for a killed broker this long before it accepts the restarted broker."""
 
+_AT_REST = {"metadata.max.idle.interval.ms": "0"}
+"""The controller writes no record to its log twice a second if nothing happens. A shared broker mostly waits."""
 _RIGS = {"rig_43": VERSIONS[0], "rig_39": VERSIONS[-1]}
 _EACH = sorted(_RIGS)[-len(VERSIONS) :]
 
@@ -39,7 +41,7 @@ def needs_broker() -> None:
 def _shared(name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     make_class_archive(_RIGS[name])
     folder = tmp_path_factory.mktemp(name)
-    with single(folder, _RIGS[name], access_control=True, properties=FASTER_RESTARTS) as running:
+    with single(folder, _RIGS[name], access_control=True, properties={**FASTER_RESTARTS, **_AT_REST}) as running:
         running.wait_tier_ready()
         yield running
 
