@@ -127,11 +127,14 @@ def test_a_callback_that_cannot_be_called(consumer: Consumer, name: str, callbac
         consumer.subscribe(["topic"], **keywords)
 
 
-class Three:
+class Whole:
     """A number of another library's."""
 
+    def __init__(self, number: int) -> None:
+        self._number = number
+
     def __index__(self) -> int:
-        return 3
+        return self._number
 
 
 class Short:
@@ -159,7 +162,7 @@ def test_a_timeout_that_is_no_number(consumer: Consumer, wait: Callable[..., obj
 
 
 @each_of("wait", WAITS)
-@each_of("timeout", [Decimal("0.01"), Fraction(1, 100), Short(), Three(), True, 0])
+@each_of("timeout", [Decimal("0.01"), Fraction(1, 100), Short(), Whole(1), True, 0])
 def test_a_timeout_that_is_no_float(consumer: Consumer, wait: Callable[..., object], timeout: Any) -> None:
     assert wait(consumer, timeout) in (None, [], (-1001, -1001))
 
@@ -196,7 +199,7 @@ def test_consuming_no_number(consumer: Consumer, count: Any) -> None:
 def test_consuming_a_number_that_is_no_int(consumers: Consumers, material: Material, start: int) -> None:
     consumer = consumers()
     consumer.assign([material.at(start)])
-    found = consumer.consume(Three(), 30)  # type: ignore[arg-type]
+    found = consumer.consume(Whole(3), 30)  # type: ignore[arg-type]
     assert [message.offset() for message in found] == [start, start + 1, start + 2]
     consumer.close()
     assert committed(consumers, material.at()) == start + 3

@@ -78,7 +78,7 @@ def test_after_new_credentials_it_is_tried_at_once(silent: str) -> None:
 
 def test_a_question_under_way_with_old_credentials_does_not_hold_up_new_ones() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        asked = channel(20_000, bootstrap_servers=f"127.0.0.1:{server.getsockname()[1]}")
+        asked = channel(3000, bootstrap_servers=f"127.0.0.1:{server.getsockname()[1]}")
         with ThreadPoolExecutor(1) as pool:
             old = pool.submit(ask, asked)
             with server.accept()[0]:  # it is under way
