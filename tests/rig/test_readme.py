@@ -25,7 +25,7 @@ from confluent_kafka import Producer
 from tests.rig import topics
 from tests.rig.rig import Rig, single
 from tests.rig.tutorials import run_command
-from tests.spark.session import QUICK_COMPILER
+from tests.spark.session import QUICK_JVM
 
 ROOT = Path(__file__).parents[2]
 TIER = "/mnt/kafka-tier"
@@ -144,7 +144,7 @@ def test_python_in_a_service(rig: Rig, tier: Path, tmp_path: Path) -> None:
 def test_python_in_spark(rig: Rig, tier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, block = readme("python")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    monkeypatch.setenv("JDK_JAVA_OPTIONS", QUICK_COMPILER)
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", QUICK_JVM)
     # Spark looks for the data source in directories of installed packages. Here it is used from the sources.
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "remote_fetch" / "spark" / "discovery"))
     script = SPARK + block.text.replace(TIER, str(tier)).replace(BROKER, rig.bootstrap) + "\nprint(orders.count())\n"
