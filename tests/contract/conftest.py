@@ -30,16 +30,16 @@ def rig(rig_43: Rig) -> Rig:
 
 @pytest.fixture(scope="session")
 def materials() -> dict[str, Material]:
-    """The topics of each broker that has them already, by its version."""
+    """The topics of each broker that has them already, by its address."""
     return {}
 
 
 @pytest.fixture
 def material(rig: Rig, materials: dict[str, Material]) -> Material:
     """The topics on the broker of this test."""
-    if rig.version not in materials:
-        materials[rig.version] = make_material(rig)
-    return materials[rig.version]
+    if rig.bootstrap not in materials:
+        materials[rig.bootstrap] = make_material(rig)
+    return materials[rig.bootstrap]
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.name)

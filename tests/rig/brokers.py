@@ -1,7 +1,9 @@
-"""The brokers that tests share: one of each version for the whole session. The first test that asks starts them.
+"""The brokers that tests share. The first test that asks for one starts it.
 
 Rules of the file:
 
+- The broker of the newest version lives until the session ends. The oldest one ends with the test file that started it:
+  in `make test` two files use it, and a broker at rest takes a twentieth of a core.
 - A test that changes a broker's behaviour starts its own broker.
 - On a shared broker a test makes topics with unique names.
 - A shared broker has access control. A test that gives a principal rights takes them away again.
@@ -52,11 +54,11 @@ def rig_43(needs_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
     yield from _shared("rig_43", tmp_path_factory)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def rig_39(
     request: pytest.FixtureRequest, needs_broker: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Rig]:
-    """The session's broker of the oldest version. If there is only one version, it is the same broker."""
+    """The test file's broker of the oldest version. If there is only one version, it is the same broker."""
     if len(VERSIONS) == 1:
         yield request.getfixturevalue("rig_43")
     else:
