@@ -16,7 +16,7 @@ Rules of the file:
 * A failed test shows what its broker said.
 * With `--second-run N`, as in `make test`, at most N failed tests are run once more, alone (second_run.py).
 * A test that leaves threads of ours behind fails.
-* Garbage is collected after the tests were collected, and not while they are. What is left then is not looked at again.
+* Garbage is collected after the tests were collected, and not while they are. Later, what is left then is passed over.
 * A random search has no deadline, and a test that sets no limit waits for a store as long as patience.py says.
 * The head of the session names the variant of the decoder that the tests use.
 * The files that take longest come first, so that no process is left alone with one of them at the end.
