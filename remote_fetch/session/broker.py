@@ -117,36 +117,31 @@ class BrokerReader:
 
         Raises the errors of `read`, except that an offset outside the log raises KafkaException.
         """
-        known = {(partition.topic, partition.partition): partition for partition in starts}
-        offsets = dict(starts)
         logs = {
-            place: KnownLog(self._guard, partition, starts[partition], lineages.get(partition, _NO_STORE))
-            for place, partition in known.items()
+            (partition.topic, partition.partition): KnownLog(
+                self._guard, partition, start, lineages.get(partition, _NO_STORE)
+            )
+            for partition, start in starts.items()
         }
         while True:
             consumer = self._cluster.consumer(isolation)
-            consumer.assign([log.place(offsets[known[place]]) for place, log in logs.items()])
+            consumer.assign([log.place(log.offset) for log in logs.values()])
             for log in logs.values():
                 log.compare(consumer)
             try:
-                for messages in self._news(consumer, known, isolation, logs):
+                for messages in self._news(consumer, isolation, logs):
                     messages.sort(key=_place)
                     for place, group in groupby(messages, key=_place):
-                        partition, rows = known[place], list(group)
-                        self._guard.confirm(partition)
-                        logs[place].took(rows)
-                        offsets[partition] = int(rows[-1].offset() or 0) + 1
-                        self._observer(RecordsRead(partition, len(rows), offsets[partition]))
-                        yield self._rows(rows, partition, columns)
+                        log, rows = logs[place], list(group)
+                        self._guard.confirm(log.partition)
+                        log.took(rows)
+                        self._observer(RecordsRead(log.partition, len(rows), log.offset))
+                        yield self._rows(rows, log.partition, columns)
             finally:
                 _give_back(consumer)
 
     def _news(
-        self,
-        consumer: Consumer,
-        known: Mapping[tuple[str, int], TopicIdPartition],
-        isolation: IsolationLevel,
-        logs: Mapping[tuple[str, int], KnownLog],
+        self, consumer: Consumer, isolation: IsolationLevel, logs: Mapping[tuple[str, int], KnownLog]
     ) -> Iterator[list[Any]]:
         """Yield lists of messages. End when the cluster has another consumer for `isolation`, or to assign it again.
 
@@ -161,8 +156,9 @@ class BrokerReader:
             if messages:
                 yield messages
             for refusal in refusals:
-                self._guard.confirm(known[_place(refusal)])  # another topic that has the name now has another log, too
-                if not logs[_place(refusal)].heed(refusal):
+                log = logs[_place(refusal)]
+                self._guard.confirm(log.partition)  # another topic that has the name now has another log, too
+                if not log.heed(refusal):
                     raise KafkaException(refusal.error())
             if refusals:
                 return
@@ -170,10 +166,11 @@ class BrokerReader:
                 raise _unreadable(damage)
             if messages:
                 heard_at = self._clock()
-            elif known and self._clock() - heard_at > self._stall_s:
+            elif logs and self._clock() - heard_at > self._stall_s:
                 heard_at = self._clock()
                 with suppress(KafkaException):  # the brokers may be away: librdkafka waits for them
-                    self._cluster.log_bounds(next(iter(known.values())), isolation, by_consumer=True)  # may replace it
+                    partition = next(iter(logs.values())).partition
+                    self._cluster.log_bounds(partition, isolation, by_consumer=True)  # may replace it
 
     def _wait_ready(self, step: BrokerRange, isolation: IsolationLevel, pace: Pace, log: KnownLog) -> int | None:
         """Wait until the log holds the next offset, and return its end. None: the log start has passed the whole range.

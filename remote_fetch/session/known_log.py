@@ -36,6 +36,8 @@ _SEEK_AGAIN_S = 0.005
 class KnownLog:
     """The log of one partition, for a range of the broker from `first_offset` on.
 
+    `offset` is the one behind the last record that the broker gave, and `first_offset` before that.
+
     `lineage` has the leader epochs of the records that the store gives, before the range or after it. If it is unknown,
     the store gives none, and the first request is that of any consumer. It may end before the range: then other tasks
     read what lies between.
@@ -43,9 +45,9 @@ class KnownLog:
 
     def __init__(self, guard: LogGuard, partition: TopicIdPartition, first_offset: int, lineage: Lineage) -> None:
         self._guard = guard
-        self._partition = partition
+        self.partition = partition
         self._lineage = lineage
-        self._offset = first_offset
+        self.offset = first_offset
         self._known_end = first_offset if lineage.end_offset is None else min(first_offset, lineage.end_offset)
         self._epoch = lineage.epoch_for(self._known_end - 1)
         self._is_compared = False
@@ -61,20 +63,20 @@ class KnownLog:
         librdkafka (2.16) compares at a seek, and not at every assignment. It compares before it fetches. So an offset
         after `log_end` may be sought, but not assigned: a log that has become shorter may have parted.
         """
-        consumer.assign([self.place(offset if self._epoch is None else min(self._offset, log_end))])
+        consumer.assign([self.place(offset if self._epoch is None else min(self.offset, log_end))])
         if not self.compare(consumer):
             consumer.assign([self.place(offset)])
 
     def place(self, offset: int) -> TopicPartition:
         """The partition at `offset`, for an assignment."""
-        return TopicPartition(self._partition.topic, self._partition.partition, offset)
+        return TopicPartition(self.partition.topic, self.partition.partition, offset)
 
     def compare(self, consumer: Consumer) -> bool:
         """Let librdkafka compare the log, if the leader epoch is known. False: librdkafka takes no seek."""
         if self._epoch is None:
             return True
-        topic, number = self._partition.topic, self._partition.partition
-        target = TopicPartition(topic, number, self._offset, leader_epoch=self._epoch)
+        topic, number = self.partition.topic, self.partition.partition
+        target = TopicPartition(topic, number, self.offset, leader_epoch=self._epoch)
         self._is_compared = True
         try:
             retry(
@@ -92,7 +94,7 @@ class KnownLog:
 
     def passed_over(self, log_start: int) -> None:
         """Note the log start. The last known record may be deleted, and there is nothing to compare before it."""
-        if self._offset < log_start:
+        if self.offset < log_start:
             self._epoch = None
 
     def took(self, records: Sequence[Any]) -> None:
@@ -104,7 +106,7 @@ class KnownLog:
             offset, epoch = int(record.offset() or 0), leader_epoch_of(record)
             if not (self._lineage.agrees(offset, epoch) or self._lineage_errs(offset)):
                 raise self._truncated(f"the broker's record {offset} is of leader epoch {epoch}", offset)
-        self._offset = self._known_end = offset + 1
+        self.offset = self._known_end = offset + 1
         self._epoch = epoch if epoch >= 0 else None
         self._is_compared = False
 
@@ -128,7 +130,7 @@ class KnownLog:
         """Whether the log has the end of the lineage. Then the lineage is wrong about `offset`, and is forgotten."""
         end = self._lineage.end_offset
         last = None if end is None else self._lineage.epoch_for(end - 1)
-        if end is None or last is None or offset >= end or not self._guard.still_holds(self._partition, last, end):
+        if end is None or last is None or offset >= end or not self._guard.still_holds(self.partition, last, end):
             return False
         self._lineage = Lineage.unknown()
         return True
@@ -139,7 +141,7 @@ class KnownLog:
             f"the log has other records{since} than this read: an unclean leader election has cut it off ({why})",
             offset=parting,
             hint=READ_AGAIN,
-            **self._partition.place,
+            **self.partition.place,
         )
 
 
