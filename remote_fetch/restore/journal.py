@@ -27,6 +27,7 @@ from typing import Any, BinaryIO
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.failures.file_errors import file_fault
+from remote_fetch.model import MAX_OFFSET
 from remote_fetch.restore.offset_map import OffsetMap, Run
 
 __all__ = ["Journal", "JournalHead", "read_maps"]
@@ -34,7 +35,6 @@ __all__ = ["Journal", "JournalHead", "read_maps"]
 _VERSION = 1
 _BEGIN = b'{"restore": '
 _MAX_LINE_BYTES = 1 << 20
-_MAX_OFFSET = 2**63 - 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +260,6 @@ def _head_of(line: Mapping[str, Any]) -> JournalHead:
 
 
 def _offset(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= _MAX_OFFSET:
+    if type(value) is not int or not 0 <= value <= MAX_OFFSET:
         raise ValueError(f"{value!r} is no offset")
     return value
