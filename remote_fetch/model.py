@@ -127,6 +127,11 @@ class TopicIdPartition:
         return f"{self.topic}-{self.partition}"
 
     @property
+    def identity(self) -> bytes:
+        """The topic id and the number, in 20 bytes. The name does not count."""
+        return self.topic_id.raw + self.partition.to_bytes(4, "big")
+
+    @property
     def place(self) -> dict[str, Any]:
         """The fields of an error about this partition."""
         return {"topic": self.topic, "partition": self.partition}

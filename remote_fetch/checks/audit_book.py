@@ -154,8 +154,7 @@ class AuditBook:
     def _note_end(self, record: PartitionDeleteRecord, offset: int, source: int) -> None:
         """Note that the deletion of a partition has ended. Until then brokers serve its segments."""
         if record.state is _ENDED:
-            partition = record.topic_id_partition
-            raw = partition.topic_id.raw + partition.partition.to_bytes(4, "big")
+            raw = record.topic_id_partition.identity
             self._db.execute("INSERT INTO gone_partition VALUES (?, ?, ?)", (raw, source, offset))
 
     def _parsed(self, value: bytes, offset: int, source: int) -> MetadataRecord | None:

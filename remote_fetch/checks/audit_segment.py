@@ -19,9 +19,8 @@ __all__ = ["SegmentLife", "faults_of", "key_of", "life_of"]
 
 
 def key_of(segment_id: RemoteLogSegmentId) -> bytes:
-    """Topic id, partition and segment id: the identity of a segment in 36 bytes, sorted by partition."""
-    partition = segment_id.topic_id_partition
-    return partition.topic_id.raw + partition.partition.to_bytes(4, "big") + segment_id.id.raw
+    """The identity of its partition and the segment id: that of a segment in 36 bytes, sorted by partition."""
+    return segment_id.topic_id_partition.identity + segment_id.id.raw
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ class _Partition:
     identity: bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        self.identity = _identity_of(self.id)
+        self.identity = self.id.identity
 
     def saw(self, offset: int) -> None:
         self.built = None
@@ -151,7 +151,7 @@ class TimelineBuilder:
 
     def rest(self, partitions: Collection[TopicIdPartition]) -> dict[TopicIdPartition, Rest]:
         """The facts beside the timelines of these partitions, for `restore`. All of them have records."""
-        known = [self._partitions[_identity_of(each)] for each in partitions]
+        known = [self._partitions[each.identity] for each in partitions]
         keys: dict[bytes, list[tuple[bytes, bytes]]] = {each.identity: [] for each in known}
         gone: dict[bytes, list[bytes]] = {each.identity: [] for each in known}
         for key, segment_id, owner in self._keys:
@@ -216,7 +216,7 @@ class TimelineBuilder:
             self._note_key(key, segment_id.id.raw, partition)
 
     def _partition(self, partition_id: TopicIdPartition) -> _Partition:
-        identity = _identity_of(partition_id)
+        identity = partition_id.identity
         partition = self._partitions.get(identity)
         if partition is None:
             partition = self._partitions[identity] = _Partition(partition_id, self._gone)
@@ -251,7 +251,7 @@ class TimelineBuilder:
 
     def build(self, partition: TopicIdPartition) -> Timeline:
         """The timeline of `partition` by the records so far. Without records it has no segments."""
-        known = self._partitions.get(_identity_of(partition)) or _Partition(partition, self._gone)
+        known = self._partitions.get(partition.identity) or _Partition(partition, self._gone)
         if known.built is None or known.built.partition != partition:
             known.built = self._build(partition, known)
         elif known.built.malformed_records != self._malformed_records:
@@ -283,8 +283,3 @@ class TimelineBuilder:
             unfinished=sorted_segments(unfinished)[0],
             upload_epochs=epochs,
         )
-
-
-def _identity_of(partition: TopicIdPartition) -> bytes:
-    """The topic id and the number, by which a partition is known. Its name does not count."""
-    return partition.topic_id.raw + partition.partition.to_bytes(4, "big")
