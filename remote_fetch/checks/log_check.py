@@ -106,9 +106,9 @@ class LogCheck:
         *,
         max_batch_bytes: int,
         max_decompressed_bytes: int,
-        offset_index: OffsetIndex | None = None,
-        time_index: TimeIndex | None = None,
-        transactions: OpenTransactions | None = None,
+        offset_index: OffsetIndex | None,
+        time_index: TimeIndex | None,
+        transactions: OpenTransactions | None,
     ) -> None:
         self._segment = segment
         self._codecs = codecs

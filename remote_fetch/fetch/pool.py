@@ -57,9 +57,9 @@ class Call(Generic[T]):
         self,
         function: Callable[[], T],
         pool: DaemonPool,
-        turn: Callable[[], Turn] | None = None,
-        failures: Sequence[Failure] = (),
-        given_up: threading.Event | None = None,
+        turn: Callable[[], Turn] | None,
+        failures: Sequence[Failure],
+        given_up: threading.Event | None,
     ) -> None:
         self._function = function
         self.turn = turn

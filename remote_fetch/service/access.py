@@ -19,7 +19,6 @@ import asyncio
 import hashlib
 import hmac
 import secrets
-import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -90,8 +89,8 @@ class Access:
         workers: Workers,
         *,
         slowdown: Slowdown | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        count: Callable[[str], None] = lambda outcome: None,
+        clock: Callable[[], float],
+        count: Callable[[str], None],
     ) -> None:
         self._ask = ask
         self._settings = settings

@@ -9,7 +9,6 @@ Rules of the file:
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -34,7 +33,7 @@ class _Bucket:
 class Limits:
     """Lets requests in: `rate` a second and `at_once` under way for one principal, `most` under way for all."""
 
-    def __init__(self, *, rate: float, at_once: int, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, rate: float, at_once: int, most: int, clock: Callable[[], float]) -> None:
         self._rate, self._at_once, self._most = rate, at_once, most
         self._burst = max(rate * _BURST_S, 1.0)
         self._clock = clock
@@ -92,7 +91,7 @@ class Slowdown:
     """
 
     def __init__(
-        self, *, free: int = 3, first_s: float = 0.5, most_s: float = 30.0, clock: Callable[[], float] = time.monotonic
+        self, *, free: int = 3, first_s: float = 0.5, most_s: float = 30.0, clock: Callable[[], float]
     ) -> None:
         self._free, self._first_s, self._most_s = free, first_s, most_s
         self._clock = clock

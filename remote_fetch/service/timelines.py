@@ -13,7 +13,6 @@ Rules of the file:
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 from confluent_kafka import KafkaException
@@ -38,7 +37,7 @@ class Timelines:
         workers: Workers,
         *,
         refresh_ms: int,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float],
         took: Callable[[float], None] = lambda duration_s: None,
     ) -> None:
         is_topic = session.config.settings.locator in (None, "metadata-topic")

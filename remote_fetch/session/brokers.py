@@ -83,7 +83,7 @@ def make_cluster(
     properties: Mapping[str, Any],
     timeout_ms: int = CLUSTER_TIMEOUT_MS,
     *,
-    checks: bool = False,
+    checks: bool,
     servers_key: str = "bootstrap.servers",
 ) -> Cluster:
     """A client of the cluster. It connects for the first question."""

@@ -73,7 +73,7 @@ class DeltaTarget:
     is_hive = True
     unsigned_bits = 0
 
-    def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, url: str, options: Mapping[str, Any] | None) -> None:
         self.name = url if "://" in url else os.path.abspath(url)
         if _ENCODED.search(self.name) and (url.startswith("file://") or "://" not in url):
             raise ConfigError(

@@ -62,7 +62,7 @@ class IcebergTarget:
     is_hive = False
     unsigned_bits = 16  # pyiceberg takes them for 32 bits with a sign
 
-    def __init__(self, identifier: str, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, identifier: str, options: Mapping[str, Any] | None) -> None:
         self.name = identifier
         if identifier.count(".") < 1 or not all(identifier.split(".")):
             raise ConfigError(f"to={identifier}: no name of an Iceberg table", key="to", hint=_EXPECTED)

@@ -77,7 +77,7 @@ class Progress:
             raise CorruptSegment(f"not the progress of a topic: {type(error).__name__}: {error}") from None
 
 
-def starting_offsets(progress: Progress, partitions: Iterable[int] = ()) -> str:
+def starting_offsets(progress: Progress, partitions: Iterable[int]) -> str:
     """The JSON that Spark's Kafka source takes as `startingOffsets`, to go on where the progress ends.
 
     `partitions` are further partitions of the topic, of which nothing is there yet: they begin with the earliest one.

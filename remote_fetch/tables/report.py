@@ -91,7 +91,7 @@ def report_of(
     added: Progress | None,
     held: Progress | None,
     partitions: Sequence[int],
-    notices: Sequence[str] = (),
+    notices: Sequence[str],
     fallbacks: Mapping[str, int],
 ) -> TableReport:
     """The report of a job's records. `added` is what the job added, `held` all that the target holds now.
