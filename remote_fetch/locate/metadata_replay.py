@@ -195,21 +195,24 @@ class MetadataTopic:
             read_before, failure = self._failures.get(topic_id, (set(), SharedFailure()))
             if numbers <= read_before:
                 failure.check(asked_s)
-            with self._asking:
-                numbers |= self._wanted.pop(topic_id, set())
-            failure = SharedFailure()
-            self._failures[topic_id] = numbers, failure
-            began_s = time.monotonic()
-            with failure.kept(Unlocatable, KafkaException):
-                try:
+            self._read_all_wanted(topic_id, numbers)
+
+    def _read_all_wanted(self, topic_id: Uuid | None, numbers: set[int]) -> None:
+        """Read these metadata partitions, and those that other threads wait for. They share the result or the error."""
+        with self._asking:
+            numbers |= self._wanted.pop(topic_id, set())
+        failure, began_s = SharedFailure(), time.monotonic()
+        self._failures[topic_id] = numbers, failure
+        with failure.kept(Unlocatable, KafkaException):
+            try:
+                self._catch_up(topic_id, numbers)
+            except KafkaException as error:
+                if is_of_another_leader(error):
+                    numbers = self._questions.led(numbers)
                     self._catch_up(topic_id, numbers)
-                except KafkaException as error:
-                    if is_of_another_leader(error):
-                        numbers = self._questions.led(numbers)
-                        self._catch_up(topic_id, numbers)
-                        self._note_read(topic_id, numbers, began_s)
-                    raise
-            self._note_read(topic_id, numbers, began_s)
+                    self._note_read(topic_id, numbers, began_s)
+                raise
+        self._note_read(topic_id, numbers, began_s)
 
     def _note_read(self, topic_id: Uuid | None, numbers: Iterable[int], began_s: float) -> None:
         self._read_at_s.update({(topic_id, number): began_s for number in numbers})
