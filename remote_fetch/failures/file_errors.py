@@ -1,4 +1,4 @@
-"""The fault of a file in words. Pure.
+"""The faults of files: in words, and of a content that has another shape than it was saved in. Pure.
 
 Rules of the file:
 
@@ -7,7 +7,10 @@ Rules of the file:
 
 from __future__ import annotations
 
-__all__ = ["file_fault"]
+__all__ = ["MISSHAPEN", "file_fault"]
+
+MISSHAPEN = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
+"""Python's errors while values are taken out of JSON that has another shape than it was saved in."""
 
 
 def file_fault(error: Exception) -> str:

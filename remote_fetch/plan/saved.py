@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
+from remote_fetch.failures.file_errors import MISSHAPEN
 from remote_fetch.formats.segment_checks import check_leader_epochs, check_segment_offsets
 from remote_fetch.model import (
     MAX_OFFSET,
@@ -60,7 +61,7 @@ def load_plan(text: str) -> tuple[PlanStep, ...]:
         for before, after in pairwise(steps):
             _check_order(before, after)
         return steps
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except MISSHAPEN as error:
         raise CorruptSegment(f"not a saved plan: {type(error).__name__}: {error}") from None
 
 

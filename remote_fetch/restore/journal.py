@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from remote_fetch.errors import ConfigError
-from remote_fetch.failures.file_errors import file_fault
+from remote_fetch.failures.file_errors import MISSHAPEN, file_fault
 from remote_fetch.model import MAX_OFFSET
 from remote_fetch.restore.offset_map import OffsetMap, Run
 
@@ -239,7 +239,7 @@ def _read(path: Path, file: BinaryIO) -> tuple[_Known, int]:
             else:
                 known.take(json.loads(line))
             end += len(line)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except MISSHAPEN as error:
         raise ConfigError(f"{path} is no journal of a restore, at byte {end}: {error}", key="--journal") from None
     if known is None:
         raise ConfigError(f"{path} is no journal of a restore: it has no first line", key="--journal")

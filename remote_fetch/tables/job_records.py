@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
+from remote_fetch.failures.file_errors import MISSHAPEN
 from remote_fetch.tables.progress import Progress
 
 __all__ = ["Committed", "StagedFile", "TaskRecord", "checked", "with_checksum"]
@@ -123,5 +124,5 @@ def _checksum(saved: Mapping[str, Any]) -> str:
 def _parsed(text: str | bytes, parse: Callable[[Any], T]) -> T:
     try:
         return parse(json.loads(text))
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except MISSHAPEN as error:
         raise CorruptSegment(f"not a record of a backfill: {type(error).__name__}: {error}") from None

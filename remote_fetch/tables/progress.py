@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from remote_fetch.errors import CorruptSegment
+from remote_fetch.failures.file_errors import MISSHAPEN
 
 __all__ = ["Progress", "starting_offsets"]
 
@@ -73,7 +74,7 @@ class Progress:
             if any(not 0 <= first <= stop for first, stop in ranges.values()):
                 raise ValueError(f"ranges {ranges}")
             return cls(str(saved["topic"]), str(saved["topic_id"]), ranges, str(saved["job"]))
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        except MISSHAPEN as error:
             raise CorruptSegment(f"not the progress of a topic: {type(error).__name__}: {error}") from None
 
 

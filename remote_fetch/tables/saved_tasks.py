@@ -26,6 +26,7 @@ from remote_fetch.errors import (
     Unlocatable,
     UnsupportedFormat,
 )
+from remote_fetch.failures.file_errors import MISSHAPEN
 from remote_fetch.model import IsolationLevel, LogBounds, RemoteLogSegmentId, TopicIdPartition
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
 from remote_fetch.plan.saved import dump_plan, load_plan
@@ -71,7 +72,7 @@ def base_of(text: str, topic: str) -> dict[int, int] | None:
         saved: Any = json.loads(text)
         reads, ends = Progress.load(saved["reads"]), saved["base"]
         return {number: int(ends.get(str(number), -1)) for number in reads.ranges} if reads.topic == topic else None
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, CorruptSegment):
+    except (*MISSHAPEN, CorruptSegment):
         return None
 
 
@@ -97,7 +98,7 @@ def load_job(text: str, reading: Reading, place: str) -> tuple[str, PlannedJob]:
         plans = [(load_plan(one["plan"]), int(one["size_bytes"])) for one in saved["tasks"]]
         fingerprint, reads = str(saved["fingerprint"]), Progress.load(saved["reads"])
         partitions = tuple(map(int, saved["partitions"]))
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except MISSHAPEN as error:
         what = f"not a saved-tasks file: {type(error).__name__}: {error}"
         raise CorruptSegment(what, hint=_DAMAGED.format(place)) from None
     except RemoteFetchError as error:
