@@ -265,7 +265,8 @@ class Feed:
             raise TopicRecreated(f"topic {self.topic!r} has the id {partition.topic_id} now", topic=self.topic)
         self._expected_id, self.topic_id = None, partition.topic_id
         if brokers is not None:
-            brokers.guard.authorise(partition)
+            # Not by an answer from before a seek: by now the offset may be of another topic of the same name.
+            brokers.guard.authorise(partition, since_s=self._since_s)
         return partition
 
     def _hear_of(self, partition: TopicIdPartition) -> None:
@@ -273,8 +274,6 @@ class Feed:
         brokers = self._source.session.brokers
         if brokers is None:
             return
-        # Not by an answer from before a seek: by now the offset may be of another topic of the same name.
-        brokers.guard.authorise(partition, since_s=self._since_s)
         self.log = brokers.guard.ask(partition, self._source.isolation)
         low, high = self.log.log_start_offset or 0, self.log.end_offset or 0
         if self.offset == BEGINNING:

@@ -267,12 +267,15 @@ def test_partitions_on_the_brokers_disks_cost_one_question_for_all() -> None:
         asked.append(f"the ends of {partition.partition}")
         return LogBounds(0, 9)
 
+    def authorise(partition: TopicIdPartition, since_s: float) -> None:
+        asked.append("rights")
+
     session: Any = SimpleNamespace(
         locator=SimpleNamespace(partitions=lambda topic, numbers: partitions),
         newest_timeline=lambda partition, *offsets, **limits: SimpleNamespace(segments=()),
         note_unusable=lambda timeline: None,
         local_starts=local_starts,
-        brokers=SimpleNamespace(guard=SimpleNamespace(authorise=lambda partition: asked.append("rights"), ask=ask)),
+        brokers=SimpleNamespace(guard=SimpleNamespace(authorise=authorise, ask=ask)),
         locating=SimpleNamespace(unlocated=None, is_off=False),
         surveyor=SimpleNamespace(explain=lambda reason, waits: None),
     )

@@ -370,7 +370,7 @@ class Deletions(Broker):
             self._is_deleted = True
         return self._is_deleted and topic == "gone"
 
-    def authorise(self, partition: TopicIdPartition) -> None:
+    def authorise(self, partition: TopicIdPartition, **_: object) -> None:
         if self._asked("authorise", partition.topic):
             raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
 
