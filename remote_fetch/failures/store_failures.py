@@ -107,6 +107,11 @@ ELSEWHERE = Failure(
     "the bucket is to be asked for somewhere else",
     "Set the bucket's region or endpoint in remote.storage.options.*",
 )
+_BY_PATH = Failure(
+    StorageDenied,
+    "the store wants the name of the bucket in the host, not in the path",
+    'Set remote.storage.options.config_kwargs={"s3": {"addressing_style": "virtual"}}',
+)
 _ARCHIVED = Failure(_OF_OBJECT, "the object is archived", "Restore it to a storage class that can be read at once")
 _NO_KEY = Failure(
     _OF_OBJECT,
@@ -168,6 +173,8 @@ CODES: Mapping[str, Failure] = {
     "AuthorizationHeaderMalformed": ELSEWHERE,
     "IllegalLocationConstraintException": ELSEWHERE,
     "PermanentRedirect": ELSEWHERE,
+    "SecondLevelDomainForbidden": _BY_PATH,  # Alibaba's OSS
+    "PathStyleDomainForbidden": _BY_PATH,  # Tencent's COS
     "TemporaryRedirect": BROKEN,
     "RequestTimeout": BROKEN,
     "SlowDown": _THROTTLED,
