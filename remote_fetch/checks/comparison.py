@@ -9,7 +9,7 @@ Rules of the file:
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,11 @@ class RowStream:
         """Take so many of the rows that `below` gave."""
         if self._batch is not None:
             self._batch = self._batch.slice(count)
+
+    def close(self) -> None:
+        """Close the generator of the batches."""
+        if isinstance(self._batches, Generator):
+            self._batches.close()
 
     def skip_below(self, stop: int) -> None:
         """Take all rows with offsets below `stop`."""

@@ -273,8 +273,11 @@ class Doctor:
             text = "the brokers show records of aborted transactions, which the store's reader leaves out (KAFKA-17801)"
             return Check("sample", State.FAILED, text, "Upgrade the brokers to Kafka 3.9.1 or later")
         (first, *_) = (verdict for verdict in gain.verdicts if verdict.findings)
+        finding = first.findings[0]
+        if finding.is_of_broker:
+            return _silent(finding.text, self.topic)
         place = first.partition.topic_partition
-        text = f"store and brokers differ in {place}: {first.findings[0].text or first.findings[0].difference}"
+        text = f"store and brokers differ in {place}: {finding.text or finding.difference}"
         return Check("sample", State.FAILED, text, f"See all with: remote-fetch verify -t {self.topic}")
 
     def _config(self) -> Config:
@@ -290,5 +293,9 @@ def _unanswered(error: KafkaException, topic: str | None) -> Check:
     """The check of a sample that the brokers refuse, or of which they give no records within the longest wait."""
     if error.args[0].code() != KafkaError._TIMED_OUT:
         return Check("sample", State.FAILED, broker_says(error))
+    return _silent(error.args[0].str(), topic)
+
+
+def _silent(text: str, topic: str | None) -> Check:
     hint = f"The tier may have lost an object, for the brokers too: remote-fetch audit -t {topic} names it"
-    return Check("sample", State.FAILED, error.args[0].str(), hint)
+    return Check("sample", State.FAILED, text, hint)

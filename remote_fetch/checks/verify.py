@@ -6,6 +6,7 @@ Rules of the file:
 - Nothing falls back here. A segment that cannot be read is a finding, and so is a partition that cannot be opened.
 - Compared is what a read from the store would read there, and the holes of the tier. All else is counted by reason.
 - After the first difference of a step the check goes on with the next one.
+- The broker often reads the same objects. So it is not asked for what the store cannot give: it could wait for ever.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -23,7 +25,7 @@ from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, slices_of
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.scan.scan import Scan
-from remote_fetch.session.broker import BrokerReader
+from remote_fetch.session.broker import BrokerReader, BrokerStalled
 from remote_fetch.session.fallback import FallbackRule
 from remote_fetch.session.session import Session
 
@@ -53,8 +55,9 @@ _UNCOMPARED = frozenset((Reason.NOT_TIERED, Reason.UNSTABLE, Reason.LOCAL, Error
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong with a step: a difference, or the error of the store in `text`.
+    """Something that is wrong with a step: a difference, or the error of the store or of the broker in `text`.
 
+    `is_of_broker`: the broker gives nothing of the step, although it answers.
     `is_aborted_shown`: the broker shows a record of an aborted transaction under read_committed. Kafka 3.6 to 3.9.0 do
     (KAFKA-17801).
     """
@@ -63,6 +66,7 @@ class Finding:
     difference: Difference | None = None
     text: str = ""
     is_aborted_shown: bool = False
+    is_of_broker: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,24 +157,54 @@ def _verify_partition(
         findings.append(Finding(unread, text=unread.detail or f"it cannot be read ({unread.reason})"))
         compared()
     for stretch in stretches(steps):
-        theirs = RowStream(broker_rows(broker, plan, stretch[0].first_offset, stretch[-1].last_offset))
+        theirs: RowStream | None = None
         for step in stretch:
-            stop = step.stop_offset
+            if theirs is None:
+                theirs = RowStream(broker_rows(broker, plan, step.first_offset, stretch[-1].last_offset))
             try:
-                alike, difference = first_difference(RowStream(store_rows(session, plan, [step])), theirs, stop)
-            except RemoteFetchError as error:
-                if not error.falls_back:
-                    raise
-                findings.append(Finding(step, text=str(error)))
-            else:
-                records += alike
-                if difference is not None:
-                    findings.append(
-                        Finding(step, difference, is_aborted_shown=_is_aborted(session, plan, step, difference))
-                    )
-            theirs.skip_below(stop)
+                alike, finding = _verify_step(session, plan, step, theirs)
+                is_behind = finding is None or finding.difference is not None
+            except BrokerStalled:
+                alike, finding = _verify_alone(session, broker, plan, step)
+                is_behind = False
+            records += alike
+            if finding is not None:
+                findings.append(finding)
+            if not is_behind:
+                theirs.close()
+                theirs = None
             compared()
     return PartitionVerdict(plan.opened.partition, records, choice.size, choice.left_out, tuple(findings))
+
+
+def _verify_step(
+    session: Session, plan: PartitionPlan, step: PlanStep, theirs: RowStream
+) -> tuple[int, Finding | None]:
+    """The number of records alike, and what is wrong. `theirs` is behind the step then, unless the store failed.
+
+    Raises BrokerStalled.
+    """
+    try:
+        alike, difference = first_difference(RowStream(store_rows(session, plan, [step])), theirs, step.stop_offset)
+    except RemoteFetchError as error:
+        if not error.falls_back:
+            raise
+        return 0, Finding(step, text=str(error))
+    theirs.skip_below(step.stop_offset)
+    if difference is None:
+        return alike, None
+    return alike, Finding(step, difference, is_aborted_shown=_is_aborted(session, plan, step, difference))
+
+
+def _verify_alone(
+    session: Session, broker: BrokerReader, plan: PartitionPlan, step: PlanStep
+) -> tuple[int, Finding | None]:
+    """As `_verify_step`, for a step at which the broker has stalled. It may have stalled at the next step's records."""
+    with closing(RowStream(broker_rows(broker, plan, step.first_offset, step.last_offset))) as theirs:
+        try:
+            return _verify_step(session, plan, step, theirs)
+        except BrokerStalled as error:
+            return 0, Finding(step, text=error.args[0].str(), is_of_broker=True)
 
 
 def has_segments(session: Session, choices: Iterable[Choice]) -> bool:

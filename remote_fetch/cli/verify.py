@@ -39,6 +39,8 @@ from remote_fetch.session.session import Session
 __all__ = ["add_options", "run"]
 
 _SHOWN_BYTES = 60
+_LIMIT, _LIMIT_MS = "fetch.remote.broker.timeout.ms", 60_000
+"""A broker that cannot read its tier gives nothing for ever, and no finding would be printed."""
 _OF_BROKERS = frozenset((Reason.LOCAL, Reason.NOT_TIERED, Reason.UNSTABLE))
 """A reader takes such offsets from the brokers, whichever URL is given."""
 _COMPARE_LOCAL = "The brokers have them on their disks; to compare the tier's copy give -X fetch.remote.when=always"
@@ -76,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     is_different = False
     counter = FetchCounter()
     is_sample = arguments.sample < 1
-    config = config_from(arguments)
+    config = {_LIMIT: _LIMIT_MS, **config_from(arguments)}
     if arguments.time:
         config |= counter.properties
     paint = paint_from(arguments)
@@ -160,7 +162,8 @@ def _finding_lines(place: str, finding: Finding, paint: Paint) -> Iterator[str]:
     where = f"in {_place(finding)}"
     difference = finding.difference
     if difference is None:
-        yield f"{place}: {paint('the store does not give what it should', Color.RED)} {where}: {finding.text}"
+        side = "broker" if finding.is_of_broker else "store"
+        yield f"{place}: {paint(f'the {side} does not give what it should', Color.RED)} {where}: {finding.text}"
         return
     at = f"{place}, offset {difference.offset}, {where}"
     if difference.broker is None or difference.store is None:

@@ -217,7 +217,8 @@ KEYS: Mapping[str, Key] = MappingProxyType(
                 Type.INTEGER,
                 0,
                 "How long the broker may give nothing of what it is to give before a read fails, in milliseconds; 0: "
-                "for ever. In Spark `kafkaConsumer.pollTimeoutMs`, two minutes by default.",
+                "for ever. In Spark `kafkaConsumer.pollTimeoutMs`, two minutes by default. In `verify` a minute by "
+                "default.",
                 minimum=0,
                 maximum=_MAX_MS,
             ),

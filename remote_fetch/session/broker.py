@@ -40,7 +40,7 @@ from remote_fetch.session.guard import LogGuard
 from remote_fetch.session.known_log import KnownLog, is_refused_offset
 from remote_fetch.session.pace import Pace
 
-__all__ = ["BrokerReader", "batch_of_messages"]
+__all__ = ["BrokerReader", "BrokerStalled", "batch_of_messages"]
 
 _BATCH_MESSAGES = 5_000
 _POLL_S = 0.2
@@ -49,6 +49,10 @@ _STALL_S = 10.0
 _EOF = KafkaError._PARTITION_EOF
 _FOR_EVER = 2**63 - 1
 _NO_STORE = Lineage.unknown()
+
+
+class BrokerStalled(KafkaException):
+    """The broker answers, but gave none of the records that its log has for `give_up_s`."""
 
 
 class BrokerReader:
@@ -85,8 +89,7 @@ class BrokerReader:
         Raises OffsetOutOfRange if the log start has passed offsets that were not read yet, LogTruncated if the log has
         parted from the records that were read, TopicRecreated if the name belongs to another topic now,
         UnsupportedFormat for a header key that is not UTF-8, and KafkaException with the broker's own error. After
-        `give_up_s` without progress: OffsetOutOfRange if the log ends inside the range, else KafkaException
-        (_TIMED_OUT).
+        `give_up_s` without progress: OffsetOutOfRange if the log ends inside the range, else BrokerStalled.
         """
         partition, stop = step.partition, step.stop_offset
         pace = Pace(step.first_offset, self._clock, self._clock())
@@ -262,7 +265,7 @@ class BrokerReader:
             f"{step.partition.topic_partition}: the broker gave nothing from offset {pace.offset} on "
             f"for {waited_s:g} s, though the log goes on to {end}{pace.cause}"
         )
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))
+        raise BrokerStalled(KafkaError(KafkaError._TIMED_OUT, text))
 
     def _rows(self, messages: Sequence[Any], partition: TopicIdPartition, columns: Sequence[str]) -> pa.RecordBatch:
         size_bytes = sum(len(one.key() or b"") + len(one.value() or b"") for one in messages)

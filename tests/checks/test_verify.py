@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError
 
 from remote_fetch import read_arrow
 from remote_fetch.checks.verify import PartitionVerdict, choose, has_segments, verify
@@ -23,6 +24,7 @@ from remote_fetch.prepare.job import plan_job
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.progress import Position
+from remote_fetch.session.broker import BrokerStalled
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
@@ -82,6 +84,18 @@ class OtherBucket:
         )
 
 
+class StalledBroker(OtherBucket):
+    """A broker that cannot read the records from 20 to 39, and gives nothing from there on."""
+
+    def read(self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        if step.first_offset < 20:
+            yield from super().read(replace(step, last_offset=min(step.last_offset, 19)), isolation, columns)
+        if step.first_offset < 40 and step.last_offset >= 20:
+            raise BrokerStalled(KafkaError(KafkaError._TIMED_OUT, "the broker gave nothing from offset 20 on"))
+        if step.first_offset >= 40:
+            yield from super().read(step, isolation, columns)
+
+
 Check = Callable[..., PartitionVerdict]
 
 
@@ -105,7 +119,8 @@ def check(tmp_path: Path) -> Check:
             compared: list[None] = []
             (verdict,) = verify(session, choose(plans, **how), lambda: compared.append(None))
             assert len(compared) == verdict.steps
-            assert how or broker.asked == [(0, 119)], "the broker is asked once for what is in one piece"
+            if not how and not any(finding.text for finding in verdict.findings):
+                assert broker.asked == [(0, 119)], "the broker is asked once for what is in one piece"
             return verdict
 
     return run_check
@@ -169,6 +184,25 @@ def test_an_object_that_is_gone_or_damaged(check: Check, tmp_path: Path) -> None
     assert (finding.difference, finding.step.first_offset) == (None, 20)
     assert finding.text.startswith("checksum mismatch")
     assert f"object {path.stem}" in finding.text
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_broker_that_cannot_read_a_segment(tmp_path: Path, *, is_gone: bool) -> None:
+    """A broker mostly reads the same objects. The check goes on behind such a segment, and finds it alone."""
+    sound, folder = write_topic(tmp_path / "sound"), write_topic(tmp_path / "gone")
+    known = snapshot_config([one.metadata for one in built()], tmp_path)
+    if is_gone:
+        segment_file(folder, 1).unlink()
+    with Session.open({"remote.storage.url": str(folder), **known}) as session:
+        plans = plan_job(session, "orders", start="earliest", end="latest", partitions=None, isolation=COMMITTED)
+        broker: Any = StalledBroker(sound)
+        session.fallback.reader = broker
+        (verdict,) = verify(session, choose(plans))
+    (finding,) = verdict.findings
+    assert (finding.step.first_offset, finding.difference, finding.is_of_broker) == (20, None, not is_gone)
+    assert ("no such object" if is_gone else "gave nothing from offset 20") in finding.text
+    assert verdict.records == 81
+    assert broker.asked == [(0, 19), (0, 19), (40, 119)]
 
 
 def test_a_hole_has_what_the_broker_has_there(check: Check, tmp_path: Path) -> None:
