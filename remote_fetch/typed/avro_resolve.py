@@ -65,7 +65,11 @@ def resolver(writer: Node, reader: Node, recode: Recoder) -> Resolver:
         return _enum(writer, reader)
     if isinstance(writer, (Scalar, Fixed)) and isinstance(reader, (Scalar, Fixed)) and _leaf_fits(writer, reader):
         return _leaf(writer, reader)
-    raise Undecodable(f"the writer's {_called(writer)} does not fit the reader's {_called(reader)}")
+    raise _misfit(writer, reader)
+
+
+def _misfit(writer: Node, reader: Node) -> Undecodable:
+    return Undecodable(f"the writer's {_called(writer)} does not fit the reader's {_called(reader)}")
 
 
 def _leaf_fits(writer: Scalar | Fixed, reader: Scalar | Fixed) -> bool:
@@ -184,7 +188,7 @@ def _union(writer: Node, reader: Node, recode: Recoder) -> Resolver:
     takes_null = (isinstance(reader, Union) and reader.has_null) or reader.arrow == pa.null()
     null_fits = takes_null and isinstance(writer, Union) and writer.has_null
     if branches and all(target is None for target in targets) and not null_fits:
-        raise Undecodable(f"the writer's {_called(writer)} does not fit the reader's {_called(reader)}")
+        raise _misfit(writer, reader)
     members = max(len(branches_of(reader)), 1)
 
     def resolve(array: Column, hidden: Column | None) -> Column:
@@ -246,7 +250,7 @@ def _same_type(writer: Node, reader: Node) -> bool:
 
 def _back(writer: Node, reader: Node, recode: Recoder) -> Resolver:
     if not isinstance(writer, (Back, Record)) or not isinstance(reader, (Back, Record)):
-        raise Undecodable(f"the writer's {_called(writer)} does not fit the reader's {_called(reader)}")
+        raise _misfit(writer, reader)
     return recode(writer, reader)
 
 
