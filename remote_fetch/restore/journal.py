@@ -72,13 +72,9 @@ class Journal:
 
         A run that is killed at once may leave the first line cut off. No record was written then.
         """
-        try:
-            with open(path, "rb") as file:
-                first = file.readline(_MAX_LINE_BYTES)
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise ConfigError(f"--journal {path}: {file_fault(error)}", key="--journal") from None
+        first = b""
+        with _named(path), suppress(FileNotFoundError), open(path, "rb") as file:
+            first = file.readline(_MAX_LINE_BYTES)
         return first.endswith(b"\n") or first[: len(_BEGIN)] != _BEGIN[: len(first)]
 
     @classmethod
