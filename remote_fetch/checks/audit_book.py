@@ -185,12 +185,11 @@ class AuditBook:
         metadata = life.metadata
         key = key_of(life.segment_id)
         packed = b"".join(len(value).to_bytes(4, "big") + value for value in values)
-        start, stop = (-1, -1) if metadata is None else (metadata.start_offset, metadata.end_offset)
         size_bytes, max_ms = (
             (0, -1) if metadata is None else (metadata.known_size_bytes or 0, metadata.max_timestamp_ms)
         )
         row = (
-            key, key[:20], int(life.state), start, stop, packed, stored_bytes,
+            key, key[:20], int(life.state), *life.bounds, packed, stored_bytes,
             life.segment_id.topic_id_partition.topic, size_bytes, max_ms,
         )  # fmt: skip
         self._segment_count += 1

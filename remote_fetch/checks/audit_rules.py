@@ -69,8 +69,7 @@ def folder_above(name: str, segment_id: RemoteLogSegmentId) -> str:
 
 def of_segment(finding: Finding, life: SegmentLife) -> Finding:
     """The finding with the segment and its offsets."""
-    metadata = life.metadata
-    start, end = (-1, -1) if metadata is None else (metadata.start_offset, metadata.end_offset)
+    start, end = life.bounds
     return replace(finding, segment_id=life.segment_id, start_offset=start, end_offset=end)
 
 

@@ -38,6 +38,11 @@ class SegmentLife:
     is_deleted_last: bool
 
     @property
+    def bounds(self) -> tuple[int, int]:
+        """The first and the last offset, -1 without metadata."""
+        return (-1, -1) if self.metadata is None else (self.metadata.start_offset, self.metadata.end_offset)
+
+    @property
     def is_gone(self) -> bool:
         """Whether the segment was deleted."""
         return self.state is DELETED
