@@ -226,7 +226,7 @@ class _Plans:
             made = plan(opened, *self._narrowed(opened, first, stop))
             return replace(made, steps=self._matching(opened.partition.partition, made.steps))
 
-        return plan_wanted(session, self._planner, wanted, chosen, matching)
+        return plan_wanted(self._planner, wanted, chosen, matching)
 
     def _narrowed(self, opened: OpenPartition, first: int, stop: int) -> tuple[int, int]:
         """The part of the offsets [first, stop) in which a row may match."""

@@ -87,13 +87,12 @@ def plan_job(
     check_topic(topic)
     wanted = find_wanted(session, topic, start=start, end=end, partitions=partitions, log_start=log_start)
     planner = Planner(session, isolation)
-    plans = plan_wanted(session, planner, wanted, wanted.partitions, planner.plan)
+    plans = plan_wanted(planner, wanted, wanted.partitions, planner.plan)
     session.observe(planned_read(plans))
     return plans
 
 
 def plan_wanted(
-    session: Session,
     planner: Planner,
     wanted: Wanted,
     chosen: Sequence[TopicIdPartition],
@@ -117,9 +116,9 @@ def plan_wanted(
 
     plans = planner.open(chosen, planned, wanted.log_starts)
     for plan in plans:
-        say_end(session.observe, plan.opened, stops[plan.opened.partition.partition])
+        say_end(planner.observe, plan.opened, stops[plan.opened.partition.partition])
     if spans and len(spans) == len(wanted.partitions):
-        say_if_empty(session.observe, chosen[0].topic, wanted.given, spans)
+        say_if_empty(planner.observe, chosen[0].topic, wanted.given, spans)
     return plans
 
 
