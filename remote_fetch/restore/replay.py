@@ -116,9 +116,8 @@ def _slices(batches: Iterator[pa.RecordBatch], pace: Pace) -> Iterator[pa.Record
 
 
 def _write(batch: pa.RecordBatch, target: Target, *, keeps_partitions: bool, keeps_timestamps: bool) -> None:
-    number: int | None = (
-        batch.column("partition")[0].as_py() if keeps_partitions else None
-    )  # a batch is of one partition
+    # A batch is of one partition.
+    number: int | None = batch.column("partition")[0].as_py() if keeps_partitions else None
     for key, value, headers, timestamp_ms in records_of(batch):
         target.write(number, key, value, headers, timestamp_ms if keeps_timestamps else 0)
 

@@ -70,9 +70,7 @@ class Service:
         self._workers = Workers(settings.threads, "answers", settings.max_requests)
         self._askers = Workers(settings.asks, "asks", settings.max_requests)
         self._reader = Workers(1, "metadata", 2)
-        self._limits = Limits(
-            rate=settings.rate, at_once=settings.at_once, most=settings.max_requests, clock=clock
-        )  # fmt: skip
+        self._limits = Limits(rate=settings.rate, at_once=settings.at_once, most=settings.max_requests, clock=clock)
         self.access = Access(ask, settings, self._askers, clock=clock, count=self.metrics.asked)
         self.timelines = Timelines(
             session, self._reader, refresh_ms=settings.refresh_ms, clock=clock, took=self.metrics.read
@@ -123,7 +121,7 @@ class Service:
         request counts until `room` ends. Raises Refusal (429).
         """
         request.state.principal = credentials.name or "(token)"
-        if credentials.is_token and credentials.name:  # one principal may have many tokens
+        if credentials.is_token and credentials.name:
             room.enter_context(self._limits.of(credentials.name))
 
     async def _storage(self, request: Request) -> Response:
