@@ -107,15 +107,18 @@ class _Member:
         consumer.subscribe(list(topics), on_assign=self._got, on_revoke=self._lost)
 
     def batches(self, most: int | None) -> Iterator[pa.RecordBatch]:
-        """Yield what is read, at most `most` records. Raises KafkaException."""
+        """Yield what is read, at most `most` records. Raises KafkaException, after the records before the error."""
         left = sys.maxsize if most is None else most
         while left > 0 and not self._is_at_end():
             messages = self._consumer.consume(min(_AT_ONCE, left), _POLL_S)
-            records = [message for message in messages if not self._is_end(message)]
+            failed = next((at for at, message in enumerate(messages) if _has_failed(message)), len(messages))
+            records = [message for message in messages[:failed] if not self._is_end(message)]
             if records:
                 left -= len(records)
                 self._given = records
                 yield batch_of_messages(records, ROW_COLUMNS)
+            if failed < len(messages):
+                raise _failure(messages[failed])
 
     def printed(self, count: int) -> None:
         """Store the offsets of the first `count` records of the last batch."""
@@ -128,14 +131,11 @@ class _Member:
         return self._exits and bool(self._assigned) and self._assigned <= self._ended
 
     def _is_end(self, message: Any) -> bool:
-        """Whether a message says that a partition ended. Raises KafkaException for an error."""
-        error = message.error()
+        """Whether a message says that a partition ended."""
         place = message.topic(), message.partition()
-        if error is None:
+        if message.error() is None:
             self._ended.discard(place)
             return False
-        if error.code() != KafkaError._PARTITION_EOF:
-            raise KafkaException(error)
         self._ended.add(place)
         return True
 
@@ -154,3 +154,16 @@ class _Member:
         if not self._is_quiet:
             shown = ", ".join(f"{topic} [{number}]" for topic, number in sorted(places))
             print(f"% {what}: {shown or 'no partition'}", file=sys.stderr, flush=True)
+
+
+def _has_failed(message: Any) -> bool:
+    error = message.error()
+    return error is not None and error.code() != KafkaError._PARTITION_EOF
+
+
+def _failure(message: Any) -> KafkaException:
+    """The error of a message. It names the topic: a group may read several."""
+    error, topic = message.error(), message.topic()
+    if topic is None:
+        return KafkaException(error)
+    return KafkaException(KafkaError(error.code(), f"{topic} [{message.partition()}]: {error.str()}"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from remote_fetch.cli.group import _group_config, _Member
 from remote_fetch.consumer.consumer import RemoteConsumer
@@ -111,6 +111,16 @@ def test_offsets_of_printed_records_are_stored(stores: bool) -> None:
     assert next(batches).num_rows == 1
     member.printed(1)
     assert group.stored[2:] == ([(0, 4)] if stores else [])
+
+
+def test_records_before_an_error_are_printed_and_the_error_names_its_topic() -> None:
+    """Records behind it are not: to store their offsets would pass over what the error is about."""
+    failed = Message(1, 1, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    batches = member_of(Group([[Message(0), Message(0, 1), failed, Message(1)]])).batches(None)
+    assert next(batches).num_rows == 2
+    with pytest.raises(KafkaException, match=r"topic \[1\]: Broker: Topic authorization failed") as raised:
+        next(batches)
+    assert raised.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
 def test_a_topic_that_is_not_utf8_never_comes_to_librdkafka() -> None:
