@@ -66,12 +66,14 @@ def test_a_server_of_another_protocol_is_named(read_bytes: int) -> None:
         thread = threading.Thread(target=close_each)
         thread.start()
         registry = Registry({"url": f"http://127.0.0.1:{server.getsockname()[1]}"}, 0.5)
-        with pytest.raises(RegistryUnavailable, match="Perhaps another server than a registry is there"):
-            registry.version("a", "latest")
-        registry.close()
-        done.set()
-        socket.create_connection(server.getsockname()).close()
-        thread.join()
+        try:
+            with pytest.raises(RegistryUnavailable, match="Perhaps another server than a registry is there"):
+                registry.version("a", "latest")
+        finally:  # else the process that fails here never ends
+            registry.close()
+            done.set()
+            socket.create_connection(server.getsockname()).close()
+            thread.join()
 
 
 @pytest.mark.parametrize(
