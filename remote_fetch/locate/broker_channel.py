@@ -28,9 +28,15 @@ from remote_fetch.errors import ConfigError, MissingExtra
 from remote_fetch.locate.broker_settings import map_properties
 from remote_fetch.model import TopicIdPartition
 
-__all__ = ["BrokerChannel", "Connection", "load_kafka"]
+__all__ = ["QUIET_LOOP", "BrokerChannel", "Connection", "load_kafka"]
 
 T = TypeVar("T")
+
+QUIET_LOOP: Mapping[str, Any] = {"slow_task_threshold_secs": 0}
+"""Settings of kafka-python's network. Else it warns the application of each step of its own loop that takes 0.1 s.
+
+Such a step waits for a name or for `oauth_cb`. On a busy machine each step may take so long.
+"""
 
 
 class BrokerChannel:
@@ -213,7 +219,8 @@ class _AdminConnection(Connection):
         """
 
         def remembered(**configs: Any) -> Any:
-            self._networks.append(self._kafka.KafkaAdminClient.DEFAULT_CONFIG["kafka_client"](**configs))
+            network = self._kafka.KafkaAdminClient.DEFAULT_CONFIG["kafka_client"]
+            self._networks.append(network(**{**configs, **QUIET_LOOP}))
             return self._networks[-1]
 
         self._discretion.begin()

@@ -21,7 +21,7 @@ from threading import Lock
 from typing import Any
 
 from remote_fetch.errors import Cancelled, ConfigError, Unlocatable
-from remote_fetch.locate.broker_channel import Connection, load_kafka
+from remote_fetch.locate.broker_channel import QUIET_LOOP, Connection, load_kafka
 from remote_fetch.locate.broker_settings import map_properties
 from remote_fetch.locate.location_messages import LocationMessages
 from remote_fetch.locate.location_schema import LocationSchema
@@ -169,6 +169,7 @@ class _NetConnection(Connection):
         self._discretion.begin()
         client = self._client = KafkaNetClient(
             **self._settings,
+            **QUIET_LOOP,
             request_timeout_ms=self._timeout_ms,
             socket_connection_setup_timeout_ms=self._timeout_ms,
             receive_message_max_bytes=_MAX_RESPONSE_BYTES,
