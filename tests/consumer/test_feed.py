@@ -292,6 +292,10 @@ def test_partitions_on_the_brokers_disks_cost_one_question_for_all() -> None:
     assert asked == ["rights", "local starts", *["rights"] * 99]
     assert reason(5, 6) == "not-tiered"
     assert asked[-1] == "the ends of 5"
+    for partition in partitions:
+        context._local_starts[partition] = context.clock(), 0
+    assert reason(6, 0) == "not-tiered"
+    assert asked[-1] == "the ends of 6", "librdkafka sleeps after a seek from 0 to 0, unless the end is known"
 
 
 @pytest.mark.parametrize("unlocated", [ErrorKind.NOT_CONFIGURED, ErrorKind.UNLOCATABLE])

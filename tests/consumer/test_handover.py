@@ -184,6 +184,23 @@ def test_a_hand_over_is_repeated_after_long_even_if_no_poll_was_empty() -> None:
     assert bench.librdkafka.calls_since() == SENT_TO_5
 
 
+def test_a_hand_over_to_the_end_that_librdkafka_knows_is_repeated_only_once() -> None:
+    """A feed that stops at the broker's own disk has not asked for the end."""
+    bench = Bench({0: 5})
+    bench.end(0, 5, "local")
+    bench.feed(0).log = LogBounds(None)
+    bench.librdkafka.high_watermark = 5
+    bench.run_due_work()
+    calls = []
+    for _ in range(3):
+        bench.librdkafka.calls_since()
+        bench.clock.now_s += 100
+        bench.partitions.note_empty_poll(bench.clock())
+        bench.run_due_work()
+        calls.append(bench.librdkafka.calls_since())
+    assert calls == [SENT_TO_5, [], []]
+
+
 def test_a_seek_to_the_end_is_not_repeated() -> None:
     bench = Bench({0: 5})
     bench.partitions.seek(bench.partition(0), END)
