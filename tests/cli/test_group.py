@@ -11,8 +11,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from remote_fetch.cli.group import _group_config, _Member
+from remote_fetch.cli.typed import typed_rows
 from remote_fetch.consumer.consumer import RemoteConsumer
-from remote_fetch.errors import ConfigError
+from remote_fetch.errors import ConfigError, UnknownTopic
 
 Rebalanced = Callable[[Any, Iterable[TopicPartition]], None]
 
@@ -121,6 +122,13 @@ def test_records_before_an_error_are_printed_and_the_error_names_its_topic() -> 
     with pytest.raises(KafkaException, match=r"topic \[1\]: Broker: Topic authorization failed") as raised:
         next(batches)
     assert raised.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_topics_may_be_an_expression() -> None:
+    """librdkafka takes a name that begins with ^ for one, as kcat says."""
+    assert typed_rows({}, ["^orders-.*", "clicks"]) is None
+    with pytest.raises(UnknownTopic, match="is not a topic name"):
+        typed_rows({}, ["orders-.*"])
 
 
 def test_a_topic_that_is_not_utf8_never_comes_to_librdkafka() -> None:
