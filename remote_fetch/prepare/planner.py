@@ -198,7 +198,8 @@ class Planner:
         """The plan. Its broker ranges tell why the partition was not opened, or its segments were not located."""
         unread = plan.opened.unread
         if unread is not None:  # `_open` has reported the fallback
-            return replace(plan, steps=tuple(_unread(step, unread) for step in plan.steps))
+            given = (replace(unread, first_offset=one.first_offset, last_offset=one.last_offset) for one in plan.steps)
+            return replace(plan, steps=tuple(given))
         reason = self._session.locating.unlocated
         if reason is None:
             return plan
@@ -217,10 +218,6 @@ def say_end(observe: Observer, opened: OpenPartition, stop: int) -> None:
     end = opened.ends_at(stop)
     if end is not None:
         observe(end)
-
-
-def _unread(step: PlanStep, unread: BrokerRange) -> PlanStep:
-    return replace(unread, first_offset=step.first_offset, last_offset=step.last_offset)
 
 
 def _stable(first: int, stop: int) -> Replan:

@@ -70,11 +70,8 @@ class Limits:
             yield
         finally:
             bucket.under_way -= 1
-            self._forget()
-
-    def _forget(self) -> None:
-        while len(self._buckets) > _MOST_PRINCIPALS:
-            self._buckets.popitem(last=False)
+            while len(self._buckets) > _MOST_PRINCIPALS:
+                self._buckets.popitem(last=False)
 
 
 @dataclass(slots=True)

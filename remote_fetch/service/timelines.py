@@ -78,7 +78,7 @@ class Timelines:
     async def _read(self) -> None:
         began_s, refusal = self._clock(), None
         try:
-            await self._workers.run(self._read_on)
+            await self._workers.run(lambda: self._session.locator.partitions(None))
         except (RemoteFetchError, KafkaException) as error:
             said = error.args[0].str() if isinstance(error, KafkaException) else str(error)
             text = f"the locations of segments cannot be read: {said}"
@@ -89,6 +89,3 @@ class Timelines:
         if refusal is None:
             self._read_s = self._ended_s
             self._took(self._ended_s - began_s)
-
-    def _read_on(self) -> None:
-        self._session.locator.partitions(None)
