@@ -22,6 +22,7 @@ from remote_fetch.cli.dump_log import LogDump
 from remote_fetch.errors import StorageTimeout
 from remote_fetch.fetch.readahead import RangeReader
 from remote_fetch.formats.codecs import Codecs
+from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from tests.golden.conftest import DATA, AivenTier, Tier
@@ -379,8 +380,16 @@ def test_a_store_that_fails_is_told_with_the_segment(
     def stalls(*_: object, **__: object) -> None:
         raise StorageTimeout("no answer from the store")
 
-    owner, name = (dump, "segment_bytes") if kind == "log" else (RangeReader, "read_index")
-    monkeypatch.setattr(owner, name, stalls)
+    def read_index(reader: RangeReader, segment: RemoteLogSegmentMetadata, index_type: IndexType) -> memoryview | None:
+        if segment.start_offset == 3:
+            stalls()
+        return read(reader, segment, index_type)  # a listing reads the index of the last segment
+
+    read = RangeReader.read_index
+    if kind == "log":
+        monkeypatch.setattr(dump, "segment_bytes", stalls)
+    else:
+        monkeypatch.setattr(RangeReader, "read_index", read_index)
     words = () if kind == "log" else ("--kind", "offset")
     outcome = run("dump", "--url", bucket, "-t", "shop", "-p", "0", "-o", "4", *words)
     assert outcome.code == 1
