@@ -31,7 +31,8 @@ def described_topic(cluster: Cluster, name: str) -> Topic:
             hint = nearest_hint(name, _names(cluster))
             raise UnknownTopic(f"the cluster has no topic {name!r}", topic=name, hint=hint) from None
         if is_refusal(error):
-            raise KafkaException(KafkaError(error.args[0].code(), f"DESCRIBE on topic {name}")) from None
+            text = f"this principal may not DESCRIBE topic {name}"
+            raise KafkaException(KafkaError(error.args[0].code(), text)) from None
         raise
 
 

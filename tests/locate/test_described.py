@@ -73,7 +73,7 @@ def test_a_refusal_is_the_brokers_own() -> None:
         with pytest.raises(KafkaException) as raised:
             ask()
         assert raised.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
-    with pytest.raises(KafkaException, match="DESCRIBE on topic t"):
+    with pytest.raises(KafkaException, match="this principal may not DESCRIBE topic t"):
         described_partitions(refusing, "t")
 
 
