@@ -8,8 +8,9 @@ Rules of the file:
   Python's builtins (TypeError) is a mistake, and is passed on.
 - A filesystem that is not asynchronous serves one call at a time. Most have one connection: two threads would read each
   other's answers (FTP), or wait for ever (SFTP). After a failure each call opens its connection again.
-- An asynchronous filesystem whose `_cat_file` has no `start` gives the whole object for each range, as that of SSH in
-  sshfs does. Its files are opened and read from a position.
+- An asynchronous filesystem whose `cat_file` takes no `start` gives the whole object for each range, as that of SSH in
+  sshfs does. Its files are opened and read from a position. Such a read has no limit of time, and a connection of SSH
+  that broke stays broken. So the filesystem is used as one that is not asynchronous.
 - A filesystem that is not asynchronous may wait for ever: requests and paramiko do if a server takes the connection and
   says nothing. A call is made in a thread of its own, so that a listing ends too. Calls that were given up are bounded
   in number.
@@ -80,10 +81,7 @@ class AnyStore(FsspecStore):
 
     def _call(self, method: str, path: str, *, timeout_s: float | None, **arguments: Any) -> Any:
         """As `FsspecStore._call`, by a filesystem that no other call uses. Raises TimeoutError."""
-        if method == "cat_file" and _is_without_ranges(self._filesystem):
-            by_file = partial(AbstractFileSystem.cat_file, self._filesystem, path, **arguments)
-            return _in_time(by_file, max(timeout_s or 0.0, _LONGEST_S), self._calls)
-        if self._open_another is None or getattr(self._filesystem, "async_impl", False):
+        if self._open_another is None or _is_shared(self._filesystem):
             return super()._call(method, path, timeout_s=timeout_s, **arguments)
         alone = partial(self._call_alone, self._open_another, method, path, arguments)
         return _in_time(alone, max(timeout_s or 0.0, _LONGEST_S), self._calls)
@@ -94,7 +92,10 @@ class AnyStore(FsspecStore):
         except IndexError:
             filesystem = _opened_again(open_another)
         try:
-            found = getattr(filesystem, method)(path, **arguments)
+            if method == "cat_file" and not _takes_ranges(filesystem):
+                found = AbstractFileSystem.cat_file(filesystem, path, **arguments)  # opens the file
+            else:
+                found = getattr(filesystem, method)(path, **arguments)
         except _ANSWERS:
             self._free.append(filesystem)
             raise
@@ -171,10 +172,15 @@ class FsspecFetcher(ComposedFetcher):
             raise MissingExtra(f"{self.protocol}:// cannot be read: {library[0]}", hint=hint) from error
 
 
-def _is_without_ranges(filesystem: Any) -> bool:
-    """Whether the filesystem is asynchronous, and reads objects only as a whole."""
-    is_async = getattr(filesystem, "async_impl", False)
-    return is_async and "start" not in signature(filesystem.cat_file).parameters
+def _is_shared(filesystem: Any) -> bool:
+    """Whether calls at the same time share the filesystem."""
+    return bool(getattr(filesystem, "async_impl", False)) and _takes_ranges(filesystem)
+
+
+def _takes_ranges(filesystem: Any) -> bool:
+    """Whether `cat_file` reads a range. A filesystem that takes `*args` hands them on to another filesystem."""
+    parameters = signature(filesystem.cat_file).parameters
+    return "start" in parameters or any(each.kind is each.VAR_POSITIONAL for each in parameters.values())
 
 
 async def _refuse_whole(session: Any, context: Any, asked: Any) -> None:

@@ -70,7 +70,9 @@ class Slow(AsyncFileSystem):  # type: ignore[misc]
 
 
 class NoRanges(AsyncFileSystem):  # type: ignore[misc]
-    """A filesystem whose `_cat_file` knows no ranges, as sshfs's. Its files do."""
+    """A filesystem with one connection, whose `_cat_file` knows no ranges, as sshfs's. Its files do."""
+
+    is_broken = False
 
     async def _cat_file(self, path: str, **options: Any) -> bytes:
         raise AssertionError("the whole object was read")
@@ -79,7 +81,19 @@ class NoRanges(AsyncFileSystem):  # type: ignore[misc]
         return {"name": path, "type": "file", "size": 10}
 
     def _open(self, path: str, mode: str = "rb", **options: Any) -> io.BytesIO:
+        if self.is_broken:
+            raise SSHException("Socket is closed")
         return io.BytesIO(b"0123456789")
+
+
+class HandsOn(Slow):
+    """A filesystem that hands all arguments on, as fsspec's DirFileSystem. `asked` has them."""
+
+    asked: ClassVar[list[dict[str, Any]]] = []
+
+    async def _cat_file(self, path: str, *args: Any, **options: Any) -> bytes:
+        self.asked.append(options)
+        return await super()._cat_file(path, *args, **options)
 
 
 class CutOff(AbstractFileSystem):  # type: ignore[misc]
@@ -134,12 +148,25 @@ def test_a_range() -> None:
     assert store.get("a") == b"0123456789"
 
 
-def test_a_range_of_a_filesystem_that_gives_whole_objects() -> None:
-    store = AnyStore(NoRanges(skip_instance_cache=True), "x", timeout_s=60)
+def test_a_range_of_a_filesystem_that_gives_whole_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(_registry, "sftp", NoRanges)
+    store = opened("sftp://host/x").opened_store()
+    assert isinstance(store, AnyStore)
     assert store.get("a", 2, 5) == b"234"
     assert store.get("a", 8, 50) == b"89"
     assert store.get("a", 10, 50) == b""
     assert store.get("a") == b"0123456789"
+    monkeypatch.setattr(store._filesystem, "is_broken", True)  # the server was started again
+    with pytest.raises(StorageUnavailable, match="SSHException"):
+        store.get("a", 2, 5)
+    assert store.get("a", 2, 5) == b"234"
+
+
+def test_a_filesystem_that_hands_ranges_on_is_asked_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(_registry, "sftp", HandsOn)
+    monkeypatch.setattr(HandsOn, "asked", [])
+    assert opened("sftp://host/x").opened_store().get("a", 2, 5) == b"234"
+    assert HandsOn.asked == [{"start": 2, "end": 5}]
 
 
 @pytest.mark.parametrize("size", [10, None])
