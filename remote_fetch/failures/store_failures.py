@@ -258,6 +258,7 @@ TYPES: Mapping[str, Failure] = {
     "paramiko.AuthenticationException": _NOBODY,
     "paramiko.BadHostKeyException": _HOST_KEY,
     "asyncssh.PermissionDenied": _NOBODY,
+    "asyncssh.SFTPPermissionDenied": _UNREADABLE,
     "asyncssh.HostKeyNotVerifiable": _HOST_KEY,
     "smbprotocol.SMBAuthenticationError": _NOBODY,
     "smbprotocol.LogonFailure": _NOBODY,

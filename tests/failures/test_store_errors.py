@@ -442,7 +442,8 @@ def test_a_login_by_ssh_is_no_file_that_may_not_be_read() -> None:
     """sshfs raises PermissionError for both."""
     refused = of_library("asyncssh", "PermissionDenied")
     assert "the credentials" in str(failure_of(caused(PermissionError("user me"), refused), "x"))
-    assert "the file system refused" in str(failure_of(PermissionError(13, "denied"), "x"))
+    for of_file in (PermissionError(13, "denied"), of_library("asyncssh", "SFTPPermissionDenied")):
+        assert "the file system refused" in str(failure_of(of_file, "x"))
 
 
 def test_a_chain_that_bites_its_tail_ends() -> None:
@@ -453,7 +454,7 @@ def test_a_chain_that_bites_its_tail_ends() -> None:
 
 NOT_INSTALLED = {
     "paramiko.AuthenticationException", "paramiko.BadHostKeyException",
-    "asyncssh.PermissionDenied", "asyncssh.HostKeyNotVerifiable",
+    "asyncssh.PermissionDenied", "asyncssh.SFTPPermissionDenied", "asyncssh.HostKeyNotVerifiable",
     "httpx.ConnectTimeout", "httpx.TimeoutException", "httpx.TransportError",
     "smbprotocol.SMBAuthenticationError", "smbprotocol.LogonFailure", "smbprotocol.WrongPassword",
     "smbprotocol.PasswordExpired", "smbprotocol.AccessDenied",
