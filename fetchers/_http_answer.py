@@ -4,7 +4,8 @@ Rules of the file:
 
 - Bytes are used only if the answer names the requested range (206 with its Content-Range).
 - The whole object (200) is its range from 0 to its end or further. Go's servers answer so if it is empty. A proxy may
-  answer so instead of the server: an answer without ETag and Last-Modified is no object.
+  answer so instead of the server: an answer without ETag and Last-Modified is no object. Some servers compress an
+  answer 200 although no request permits it: such bytes are not the object's.
 - A body that breaks off is not used.
 - A store behind the server may say by a code what it refuses: S3 and Google in XML, Azure in a header. Of an object
   that was deleted in a bucket with versions, S3 says so in a header only.
@@ -32,6 +33,8 @@ _PIECE_BYTES = 256 << 10
 """How much of a body is read before its size is checked."""
 _ERROR_BYTES = 4096
 """The part of a refusal's body that is examined."""
+_COMPRESSED = re.compile(r"\b(gzip|deflate|compress|br|zstd)\b", re.IGNORECASE)
+"""In a Content-Encoding. Some stores keep another word there, aws-chunked, with bytes that are the object's."""
 _CODE = re.compile(rb"<Code>([A-Za-z.]{1,64})</Code>")
 
 
@@ -56,6 +59,8 @@ def body_of(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> Buffer |
         return b"" if told_end(wanted.start, response.headers.get("Content-Range")) else None
     if response.status != 200:
         raise _refusal(response)
+    if _is_compressed(response):
+        raise wrong_range("the server compressed the object")
     size_bytes = None if identity_of(response) is None else response.length_remaining
     is_range = wanted.start > 0 or wanted.end >= 0
     if is_range and (size_bytes is None or not is_all(*wanted[:2], size_bytes)):
@@ -68,6 +73,8 @@ def size_of(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> int | No
     if response.status not in (200, 206, 416):
         raise _refusal(response)
     if response.status == 200:
+        if _is_compressed(response):
+            return None
         length = response.headers.get("Content-Length", "")
         return int(length) if re.fullmatch(r"[0-9]{1,19}", length) else None
     return total_of(response.headers.get("Content-Range"))
@@ -94,6 +101,10 @@ def done_with(response: urllib3.BaseHTTPResponse) -> None:
     else:
         response.close()
     response.release_conn()
+
+
+def _is_compressed(response: urllib3.BaseHTTPResponse) -> bool:
+    return _COMPRESSED.search(response.headers.get("Content-Encoding", "")) is not None
 
 
 def _part_of(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> Buffer:

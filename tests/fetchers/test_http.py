@@ -179,6 +179,24 @@ def test_an_object_may_come_whole_if_the_range_goes_on_behind_it(server: RangeSe
     store.close()
 
 
+def test_an_object_that_the_server_compressed() -> None:
+    encodings = {"/a": "gzip", "/b": "BR", "/c": "aws-chunked, gzip", "/d": "aws-chunked", "/e": "identity"}
+
+    class Compresses(Quiet):
+        def do_GET(self) -> None:
+            self.answer(200, b"abc", ETag='W/"1"', Content_Encoding=encodings[self.path])
+
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Compresses)) as url:
+        store = HttpFetcher().open_store({URL: url, **PATIENCE})
+        for name in "abc":
+            for end in (5, -1):
+                with pytest.raises(StorageUnavailable, match="compressed the object"):
+                    store.get(name, 0, end)
+            assert store.size(name) is None
+        assert [store.get("d", 0, 5), store.get("e"), store.size("d")] == [b"abc", b"abc", 3]
+        store.close()
+
+
 def test_a_redirect_to_what_is_no_url(server: RangeServer) -> None:
     for location in ("http://[bad/", "http://127.0.0.1:port/"):
         found = failure(server, Fault(FaultKind.REDIRECT, location=location))
