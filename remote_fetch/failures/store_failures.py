@@ -119,7 +119,9 @@ _NO_KEY = Failure(
     "The key has to be enabled: enable it again, or cancel its deletion",
 )
 _INVALID = Failure(
-    StorageDenied, "the store does not take the request", "Check remote.storage.url and remote.storage.options.*"
+    StorageDenied,
+    "the store does not take the request",
+    "Check remote.storage.url and remote.storage.options.*, and whether the object needs an encryption key of yours",
 )
 _THROTTLED = Failure(StorageThrottled, "the store asked for fewer requests")
 _CONNECT_TIMEOUT = Failure(

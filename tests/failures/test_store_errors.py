@@ -305,6 +305,7 @@ def hints() -> Iterator[tuple[Exception, str]]:
     yield of_s3("NoSuchBucket", 404), "remote.storage.url"
     yield of_gcs(401), "credentials"
     yield of_s3("InvalidObjectState", 403), "Restore"
+    yield of_s3("InvalidRequest", 400), "an encryption key of yours"  # SSE-C
     yield of_s3("SecondLevelDomainForbidden", 403), '"addressing_style": "virtual"'
     yield of_s3("PathStyleDomainForbidden", 403), '"virtual"'
     yield of_s3("KMS.DisabledException", 400), "enable it again"
