@@ -31,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo broker test test-fast test-all soak mutations test-broker test-spark check check-style check-types check-arrows check-rules check-tests bench fuzz sanitize docs pictures cover lock modules dist sbom clean
+.PHONY: help venv install-project install-packages demo broker test test-fast test-all soak mutations test-broker test-spark check check-style check-types check-arrows check-rules check-tests bench fuzz sanitize docs pictures cover lock modules dist sbom clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,21 +49,26 @@ $(VENV)/made.stamp:
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-BUILD_INPUTS := pyproject.toml $(wildcard $(addprefix remote_fetch/decode/,native/Cargo.toml native/Cargo.lock native/src/*.rs))
+BUILD_INPUTS := pyproject.toml requirements/build.lock $(wildcard $(addprefix remote_fetch/decode/,native/Cargo.toml native/Cargo.lock native/src/*.rs))
 
 # $(1): the lock file. Hashes are checked; the project itself is built with what a lock file brought, so nothing else
 # is downloaded. The file is complete, and pip is not to resolve it: pip 23 takes the newest version of a package that is
 # required with an extra (`coverage[toml]`), finds it in no lock file, and ends.
 # The project, with the native decoder, is built while the packages are downloaded and unpacked: each leaves a processor idle.
+# Two targets of make, and no `&` of the shell: Ctrl-C would not end such a build.
 # pip compiles the modules one by one. Here all processors do. A module that no Python can compile is left as it is.
 define install
 	@echo "Installing $(1) into $(VENV)$(2)"
 	@$(PIP) install --no-compile --require-hashes --no-deps --requirement requirements/build.lock
-	@$(PIP) install --no-compile --no-build-isolation --no-deps --editable . & built=$$!; \
-	  $(PIP) install --no-compile --require-hashes --no-deps --requirement $(1); installed=$$?; \
-	  wait $$built && exit $$installed
+	@$(MAKE) --no-print-directory -j 2 install-project install-packages PACKAGES=$(1)
 	@$(BIN)/python -W ignore -m compileall -qq -j 0 $(VENV)/lib || true
 endef
+
+install-project:
+	@$(PIP) install --no-compile --no-build-isolation --no-deps --editable .
+
+install-packages:
+	@$(PIP) install --no-compile --require-hashes --no-deps --requirement $(PACKAGES)
 
 # The demo decodes in plain Python: the native decoder takes a minute of CPU time to build.
 $(VENV)/demo.stamp: export CARGO := not-for-the-demo

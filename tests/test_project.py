@@ -235,6 +235,11 @@ def test_ci_opens_the_same_door() -> None:
     assert script.rstrip().endswith("exec make test")
 
 
+def test_no_recipe_runs_a_job_in_the_background() -> None:
+    """A shell of make lets such a job ignore Ctrl-C: the job would go on after make has ended."""
+    assert re.findall(r"^\t.*[^&>]&(?![&0-9]).*", MAKEFILE, re.MULTILINE) == []
+
+
 def test_the_changelog_knows_the_version() -> None:
     version = PROJECT["project"]["version"]
     assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
