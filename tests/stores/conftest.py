@@ -26,7 +26,8 @@ from tests.stores.servers import PATIENCE, StoreServer, put_tree
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "local-4.1" / "remote"
 TOPIC = "tx-roll"
-_SERVERS = frozenset(("azure", "gcs", "s3", "store"))
+_SERVERS = frozenset(("azure", "checking", "gcs", "s3", "store"))
+"""Fixtures that start a server, now or when they are asked to. A file that has its own calls it `s3` or `store`."""
 
 
 def tree_of_one_topic(directory: Path) -> Path:

@@ -34,7 +34,7 @@ MAX_THREADS = 16
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[S3Server]:
+def s3(tmp_path: Path) -> Iterator[S3Server]:
     for partition in range(PARTITIONS):
         log = LogBuilder(partition=partition)
         log.append_batch([Record(n, n, b"%d" % partition, b"value" * 20) for n in range(RECORDS)])
@@ -48,9 +48,9 @@ def server(tmp_path: Path) -> Iterator[S3Server]:
 
 
 @pytest.mark.slow
-def test_two_hundred_partitions(server: S3Server) -> None:
-    with proxy_of(server.server.port) as proxy:
-        config = server.configs(endpoint_url=proxy.endpoint)
+def test_two_hundred_partitions(s3: S3Server) -> None:
+    with proxy_of(s3.server.port) as proxy:
+        config = s3.configs(endpoint_url=proxy.endpoint)
         before, most_threads = threading.active_count(), 0
         counters = Counters()
         reader = remote_fetch.read_arrow("topic", config=config, observer=counters)

@@ -33,7 +33,7 @@ def put(server: StoreServer, data: bytes) -> None:
 
 
 @pytest.fixture(params=["s3", "gcs", "azure"])
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreServer]:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreServer]:
     """A server of this test's own, for it changes what the server holds."""
     folder = tmp_path / "server"
     folder.mkdir()
@@ -50,13 +50,13 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreServ
 
 
 @pytest.mark.slow
-def test_an_object_that_is_replaced(server: StoreServer) -> None:
-    put(server, SEGMENT.log)
-    fetcher = load_fetcher(Config.parse(server.configs()))
+def test_an_object_that_is_replaced(store: StoreServer) -> None:
+    put(store, SEGMENT.log)
+    fetcher = load_fetcher(Config.parse(store.configs()))
     try:
         assert bytes(fetcher.fetch_log_segment(SEGMENT.metadata, 0, 10)) == SEGMENT.log[:10]
         assert bytes(fetcher.fetch_log_segment(SEGMENT.metadata, 10, 20)) == SEGMENT.log[10:20]
-        put(server, bytes(len(SEGMENT.log)))
+        put(store, bytes(len(SEGMENT.log)))
         with pytest.raises(SegmentNotFound, match="replaced"):
             fetcher.fetch_log_segment(SEGMENT.metadata, 20, 30)
     finally:

@@ -51,7 +51,7 @@ READER, SECRET = "reader", "reader-secret-1"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     folder = tmp_path_factory.mktemp("own-s3")
     try:
         with s3_server(folder, tree_of_one_topic(folder / "tier")) as running:
@@ -63,8 +63,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 @pytest.fixture
-def segment(server: S3Server) -> RemoteLogSegmentMetadata:
-    fetcher = load_fetcher(Config.parse({"remote.storage.url": str(server.directory)}))
+def segment(s3: S3Server) -> RemoteLogSegmentMetadata:
+    fetcher = load_fetcher(Config.parse({"remote.storage.url": str(s3.directory)}))
     segments: list[RemoteLogSegmentMetadata] = list(fetcher.list_segments())  # type: ignore[attr-defined]
     return max(segments, key=lambda one: one.segment_size_in_bytes)
 
@@ -88,7 +88,7 @@ def refusal(fetcher: Any, segment: RemoteLogSegmentMetadata) -> RemoteFetchError
     ids=["wrong secret", "unknown key", "a session that is none"],
 )
 def test_who_asks(
-    server: S3Server,
+    s3: S3Server,
     segment: RemoteLogSegmentMetadata,
     opened: Callable[[dict[str, str]], Any],
     caplog: pytest.LogCaptureFixture,
@@ -96,7 +96,7 @@ def test_who_asks(
     text: str,
 ) -> None:
     caplog.set_level("DEBUG", "s3fs")
-    error = refusal(opened(server.configs(**options)), segment)
+    error = refusal(opened(s3.configs(**options)), segment)
     assert text in str(error)
     shown = "".join(traceback.format_exception(error))
     assert not any(value in shown + caplog.text for value in options.values())
@@ -104,7 +104,7 @@ def test_who_asks(
 
 @pytest.mark.parametrize("hours", [-1, 1], ids=["an hour behind", "an hour ahead"])
 def test_a_wrong_clock(
-    server: S3Server,
+    s3: S3Server,
     segment: RemoteLogSegmentMetadata,
     opened: Callable[[dict[str, str]], Any],
     monkeypatch: pytest.MonkeyPatch,
@@ -115,34 +115,32 @@ def test_a_wrong_clock(
         return now.replace(tzinfo=None) if remove_tzinfo else now
 
     monkeypatch.setattr(botocore.auth, "get_current_datetime", wrong)
-    error = refusal(opened(server.configs()), segment)
+    error = refusal(opened(s3.configs()), segment)
     assert "clock" in f"{error}"
 
 
 def test_a_bucket_that_is_not_there(
-    server: S3Server, segment: RemoteLogSegmentMetadata, opened: Callable[[dict[str, str]], Any]
+    s3: S3Server, segment: RemoteLogSegmentMetadata, opened: Callable[[dict[str, str]], Any]
 ) -> None:
     """Is no absence of the objects in it: an index would be taken for empty."""
-    configs = {**server.configs(), "remote.storage.url": "s3://another/kafka-tiered-storage"}
+    configs = {**s3.configs(), "remote.storage.url": "s3://another/kafka-tiered-storage"}
     assert "no such bucket" in str(refusal(opened(configs), segment))
     with pytest.raises(StorageDenied):
         list(opened(configs).list_segments())
 
 
-def test_s3a_is_s3(
-    server: S3Server, segment: RemoteLogSegmentMetadata, opened: Callable[[dict[str, str]], Any]
-) -> None:
-    fetcher = opened({**server.configs(), "remote.storage.url": f"s3a://{BUCKET}"})
+def test_s3a_is_s3(s3: S3Server, segment: RemoteLogSegmentMetadata, opened: Callable[[dict[str, str]], Any]) -> None:
+    fetcher = opened({**s3.configs(), "remote.storage.url": f"s3a://{BUCKET}"})
     assert isinstance(fetcher, S3Fetcher)
     assert bytes(fetcher.fetch_log_segment(segment, 0, 61))
 
 
 def test_reading_needs_no_permission_to_list(
-    server: S3Server, segment: RemoteLogSegmentMetadata, opened: Callable[[dict[str, str]], Any]
+    s3: S3Server, segment: RemoteLogSegmentMetadata, opened: Callable[[dict[str, str]], Any]
 ) -> None:
-    server.add_user("no-lister", "no-lister-secret")
-    server.allow("no-lister", "s3:GetObject")
-    fetcher = opened(server.configs(key="no-lister", secret="no-lister-secret"))
+    s3.add_user("no-lister", "no-lister-secret")
+    s3.allow("no-lister", "s3:GetObject")
+    fetcher = opened(s3.configs(key="no-lister", secret="no-lister-secret"))
     assert bytes(fetcher.fetch_log_segment(segment, 0, 61))
     with pytest.raises(StorageDenied) as caught:
         list(fetcher.list_segments())
@@ -150,13 +148,13 @@ def test_reading_needs_no_permission_to_list(
     gone = dataclasses.replace(segment, segment_id=RemoteLogSegmentId(segment.topic_id_partition, Uuid(b"g" * 16)))
     with pytest.raises((SegmentNotFound, StorageDenied)):
         fetcher.fetch_log_segment(gone, 0, 61)
-    server.allow("no-lister")
-    refusal(opened(server.configs(key="no-lister", secret="no-lister-secret")), segment)
-    server.allow(READER, "s3:GetObject", "s3:ListBucket")
+    s3.allow("no-lister")
+    refusal(opened(s3.configs(key="no-lister", secret="no-lister-secret")), segment)
+    s3.allow(READER, "s3:GetObject", "s3:ListBucket")
 
 
 @pytest.fixture
-def profile(server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, str]]:
+def profile(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, str]]:
     """Writes the secret into the credentials file of a profile, and gives a configuration that names the profile."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
@@ -169,19 +167,17 @@ def profile(server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         return {
             "remote.storage.url": f"s3://{BUCKET}",
             f"{OPTIONS}profile": "tier",
-            f"{OPTIONS}endpoint_url": server.endpoint,
+            f"{OPTIONS}endpoint_url": s3.endpoint,
             **PATIENCE,
         }
 
     return write
 
 
-def test_a_secret_that_changes_in_the_middle_of_a_read(
-    server: S3Server, profile: Callable[[str], dict[str, str]]
-) -> None:
+def test_a_secret_that_changes_in_the_middle_of_a_read(s3: S3Server, profile: Callable[[str], dict[str, str]]) -> None:
     """The next GET is refused, the profile is read again, and nothing is lost or repeated."""
     config = {**profile(SECRET), "fetch.remote.range.bytes": "1024", "fetch.remote.max.bytes": "1024"}
-    expected = remote_fetch.read_arrow(TOPIC, config={"remote.storage.url": str(server.directory)}).read_all()
+    expected = remote_fetch.read_arrow(TOPIC, config={"remote.storage.url": str(s3.directory)}).read_all()
     counters, ranges = remote_fetch.Counters(), 0
 
     def observe(event: object) -> None:
@@ -190,33 +186,33 @@ def test_a_secret_that_changes_in_the_middle_of_a_read(
         if isinstance(event, RangeFetched) and event.index_type is None:
             ranges += 1
             if ranges == 3:
-                server.add_user(READER, "reader-secret-2")
+                s3.add_user(READER, "reader-secret-2")
                 profile("reader-secret-2")
 
     found = remote_fetch.read_arrow(TOPIC, config=config, observer=observe).read_all()
-    server.add_user(READER, SECRET)
+    s3.add_user(READER, SECRET)
     assert found.equals(expected)
     assert ranges > 5
     assert counters.report().retries == {"auth": 1}
 
 
-def presigned(server: S3Server, segment: RemoteLogSegmentMetadata) -> str:
+def presigned(s3: S3Server, segment: RemoteLogSegmentMetadata) -> str:
     """The signed URL of the folder above the segment's partition, with the signature of the segment's log."""
     place = segment.topic_id_partition
     folder = f"{place.topic}-{place.partition}-{place.topic_id}"
     key = f"kafka-tiered-storage/{folder}/{segment.start_offset:020d}-{segment.segment_id.id}.log"
-    url = server.client().generate_presigned_url("get_object", {"Bucket": BUCKET, "Key": key}, ExpiresIn=600)
-    return f"{server.endpoint}/{BUCKET}/kafka-tiered-storage?{url.partition('?')[2]}"
+    url = s3.client().generate_presigned_url("get_object", {"Bucket": BUCKET, "Key": key}, ExpiresIn=600)
+    return f"{s3.endpoint}/{BUCKET}/kafka-tiered-storage?{url.partition('?')[2]}"
 
 
 def test_a_signed_url(
-    server: S3Server,
+    s3: S3Server,
     segment: RemoteLogSegmentMetadata,
     opened: Callable[[dict[str, str]], Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Is read by the fetcher `http`; one that has expired, or been changed, is refused and not shown."""
-    url = presigned(server, segment)
+    url = presigned(s3, segment)
     assert bytes(opened({"remote.storage.url": url}).fetch_log_segment(segment, 0, 61))
 
     def an_hour_ago(remove_tzinfo: bool = True) -> datetime.datetime:
@@ -224,20 +220,20 @@ def test_a_signed_url(
         return now.replace(tzinfo=None) if remove_tzinfo else now
 
     monkeypatch.setattr(botocore.auth, "get_current_datetime", an_hour_ago)
-    for refused in (presigned(server, segment), f"{url[:-4]}0000"):
+    for refused in (presigned(s3, segment), f"{url[:-4]}0000"):
         with pytest.raises(StorageDenied) as caught:
             opened({"remote.storage.url": refused}).fetch_log_segment(segment, 0, 61)
         assert "Signature=" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_options_for_every_request(
-    server: S3Server, segment: RemoteLogSegmentMetadata, opened: Callable[[dict[str, str]], Any]
+    s3: S3Server, segment: RemoteLogSegmentMetadata, opened: Callable[[dict[str, str]], Any]
 ) -> None:
     """A request takes those that its operation knows."""
     more = '{"ExpectedBucketOwner": "4711", "StorageClass": "GLACIER", "RequestPayer": null}'
     with RangeServer() as own:
         options = {"endpoint_url": own.url, "requester_pays": "true", "s3_additional_kwargs": more}
-        configs = server.configs(**options)
+        configs = s3.configs(**options)
         fetcher = opened({**configs, "remote.storage.url": f"{configs['remote.storage.url']}/kafka-tiered-storage"})
         with pytest.raises(RemoteFetchError):
             fetcher.fetch_log_segment(segment, 0, 61)
@@ -273,26 +269,26 @@ def test_an_index_that_was_deleted_is_not_absent(is_deleted: bool, opened: Calla
     assert raised.value.is_absent is not is_deleted
 
 
-def test_options_that_botocore_does_not_know(server: S3Server, opened: Callable[[dict[str, str]], Any]) -> None:
+def test_options_that_botocore_does_not_know(s3: S3Server, opened: Callable[[dict[str, str]], Any]) -> None:
     for options in ({"config_kwargs": '{"no_such_thing": 1}'}, {"profile": "no-such-profile"}, {"no_such": "1"}):
         with pytest.raises(ConfigError):
-            opened(server.configs(**options))
+            opened(s3.configs(**options))
 
 
-def test_without_the_extra(server: S3Server, opened: Callable[[dict[str, str]], Any]) -> None:
+def test_without_the_extra(s3: S3Server, opened: Callable[[dict[str, str]], Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name in [*(name for name in sys.modules if name.partition(".")[0] == "s3fs"), "s3fs"]:
             patch.setitem(sys.modules, name, None)
         patch.delitem(sys.modules["fsspec.registry"]._registry, "s3", raising=False)
         with pytest.raises(MissingExtra, match='pip install "remote-fetch\\[s3\\]"'):
-            opened(server.configs())
+            opened(s3.configs())
 
 
 def test_a_second_fetcher_parses_nothing_again(
-    server: S3Server, opened: Callable[[dict[str, str]], Any], monkeypatch: pytest.MonkeyPatch
+    s3: S3Server, opened: Callable[[dict[str, str]], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task of Spark's opens one of its own; the description of S3's operations is a megabyte of JSON."""
-    opened(server.configs(key=READER, secret=SECRET))
+    opened(s3.configs(key=READER, secret=SECRET))
     loaded: list[str] = []
     load = JSONFileLoader.load_file
 
@@ -301,7 +297,7 @@ def test_a_second_fetcher_parses_nothing_again(
         return load(loader, path)
 
     monkeypatch.setattr(JSONFileLoader, "load_file", noted)
-    opened(server.configs(key=READER, secret=SECRET))
+    opened(s3.configs(key=READER, secret=SECRET))
     assert loaded == []
 
 
