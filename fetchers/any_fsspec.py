@@ -5,7 +5,7 @@ Rules of the file:
 - Nothing here is for one store, except for hints about what is not installed.
 - Libraries have exceptions of their own for what can happen to a connection (paramiko's SSHException), and no table has
   them all. One that is in no table is a failure of the store, also one of a module of the standard library. One of
-  Python's builtins (TypeError) is a mistake, and is passed on.
+  Python's builtins (TypeError) is a mistake, and is passed on; a ValueError is none.
 - A filesystem that is not asynchronous serves one call at a time. Most have one connection: two threads would read each
   other's answers (FTP), or wait for ever (SFTP). After a failure each call opens its connection again.
 - An asynchronous filesystem whose `cat_file` takes no `start` gives the whole object for each range, as that of SSH in
@@ -223,7 +223,7 @@ def _opened_again(open_another: Callable[[], Any]) -> Any:
 
 
 def _of_library(name: str, call: Callable[[], T]) -> T:
-    """The result of a call. Raises StorageUnavailable about the object `name` for an exception of a module."""
+    """The result of a call. Raises StorageUnavailable about the object `name` as `failure_of_library` says."""
     try:
         return call()
     except RemoteFetchError:

@@ -464,6 +464,9 @@ def test_a_server_of_http_that_knows_no_ranges_sends_no_whole_object() -> None:
 
 
 def test_an_exception_of_pythons_own_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Dropping, "error", ValueError("Can't create any SFTP connections!"))
+    with pytest.raises(StorageUnavailable, match="ValueError"):
+        AnyStore(Dropping(skip_instance_cache=True), "x").get("a")
     monkeypatch.setattr(Dropping, "error", AttributeError("no such name"))
     with pytest.raises(AttributeError):
         AnyStore(Dropping(skip_instance_cache=True), "x").get("a")
