@@ -96,6 +96,33 @@ def test_what_fails_twice_fails_the_session(tmp_path: Path) -> None:
     assert "Once more, alone" in result.stdout
 
 
+HANGS = """
+import pathlib
+import time
+
+def test_a():
+    if pathlib.Path("seen").exists():
+        time.sleep(1_000)
+    pathlib.Path("seen").touch()
+    raise AssertionError("the first time")
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        pytest.param("_LONGEST_TEST_S", "Timeout (0:00:01)", id="a test that hangs"),
+        pytest.param("_LONGEST_S", "did not end in 1 s", id="a second run that does not end"),
+    ],
+)
+def test_a_second_run_that_hangs_fails_the_session(tmp_path: Path, limit: str, said: str) -> None:
+    (tmp_path / "limits.py").write_text(f"from tests import second_run\n\nsecond_run.{limit} = 1\n", encoding="utf-8")
+    result = session(tmp_path, HANGS, "--second-run", "1", "-p", "limits")
+    assert result.returncode == 1
+    assert said in result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+
+
 @pytest.mark.parametrize(
     ("source", "arguments", "code"),
     [
