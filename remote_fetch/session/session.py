@@ -181,10 +181,12 @@ class Session:
     def local_starts(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
         """For each partition, the first offset on a broker's own disk.
 
-        Empty unless `fetch.remote.when` is `not-local`, and if no broker can be asked. With that value the store serves
-        only the offsets that the broker itself would fetch from it (KIP-1254).
+        Empty unless `fetch.remote.when` is `not-local`, and if no broker can be asked or no storage is configured. With
+        that value the store serves only the offsets that the broker itself would fetch from it (KIP-1254).
         """
-        if self.brokers is None or self.config.settings.reads_local or self.stepwise is not None:
+        if self.brokers is None or self.config.settings.reads_local or isinstance(self._fetcher, NoStorage):
+            return {}
+        if self.stepwise is not None:
             return {}  # a leader that is asked for locations gives none for what is on its own disk
         found = self.local_logs(
             partitions, "records that they also have on their own disks come from the store as well"

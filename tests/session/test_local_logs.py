@@ -158,5 +158,7 @@ def test_nobody_is_asked_without_need(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.delattr(broker_channel, "BrokerChannel")
     with session(tmp_path, [], when="always") as opened:
         assert opened.local_starts([ONE]) == {}
+    with Session.open({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}) as opened:
+        assert opened.local_starts([ONE]) == {}, "no storage is configured: brokers give everything"
     with Session.open({"remote.storage.url": str(tmp_path)}) as opened:
         assert opened.local_logs([ONE], "") == {}
