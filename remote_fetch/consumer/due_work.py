@@ -144,7 +144,7 @@ class DueWork:
     def _check_librdkafka(self, partition: AssignedPartition, now_s: float) -> None:
         if self._handover.is_overdue(partition, now_s):
             position, log_end = self._handover.position(partition), self._handover.log_end(partition)
-            self._transitions.apply(partition, partition.state.overdue(position, max(log_end, partition.log_end)))
+            self._transitions.apply(partition, partition.state.overdue(position, log_end))
         if partition.state.is_due(now_s):
             offset = self._handover.next_offset(partition)
             if offset < 0 or self._handover.is_at_end(partition, offset):

@@ -97,10 +97,13 @@ class Handover:
 
     def is_at_end(self, partition: AssignedPartition, offset: int) -> bool:
         """Whether librdkafka knows of no record from `offset` on."""
-        return offset >= self.log_end(partition) >= 0
+        return offset >= self._heard_end(partition) >= 0
 
     def log_end(self, partition: AssignedPartition) -> int:
-        """The end of the log that librdkafka has heard of last, INVALID if of none."""
+        """The end of the log that librdkafka or a feed has heard of, INVALID if none has."""
+        return max(self._heard_end(partition), partition.log_end)
+
+    def _heard_end(self, partition: AssignedPartition) -> int:
         watermarks = self._librdkafka.get_watermark_offsets(partition.topic_partition(), cached=True)
         return INVALID if watermarks is None else int(watermarks[1])
 

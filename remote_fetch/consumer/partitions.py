@@ -73,7 +73,7 @@ class Partitions:
         self._handover = Handover(librdkafka, self.assigned, settings, context.clock)
         self._transitions = Transitions(librdkafka, self._handover, context, workers, settings.reset)
         self._due_work = DueWork(self._handover, self._transitions, context, workers, settings.patience_s)
-        self._wait_log = WaitLog(self._transitions.notice, lambda partition: self._handover.position(partition) >= 0)
+        self._wait_log = WaitLog(self._transitions.notice, self._handover)
 
     def lookup(self, partitions: Iterable[TopicPartition]) -> list[AssignedPartition | None]:
         """The assigned partition of each, None if it is not assigned."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from remote_fetch.consumer.assigned import AssignedPartition, Key
+from remote_fetch.consumer.handover import Handover
 from remote_fetch.consumer.states import Mode
 
 __all__ = ["WaitLog"]
@@ -35,15 +36,13 @@ class _Wait:
 class WaitLog:
     """The partitions of one consumer that wait.
 
-    `notice` takes a partition and a sentence about it. `has_given` returns whether librdkafka has given a record of a
-    partition since the hand-over. It is called before a notice.
+    `notice` takes a partition and a sentence about it. `handover` tells whether librdkafka has given a record of a
+    partition since the hand-over, and where the log ends.
     """
 
-    def __init__(
-        self, notice: Callable[[AssignedPartition, str], None], has_given: Callable[[AssignedPartition], bool]
-    ) -> None:
+    def __init__(self, notice: Callable[[AssignedPartition, str], None], handover: Handover) -> None:
         self._notice = notice
-        self._has_given = has_given
+        self._handover = handover
         self._waits: dict[Key, _Wait] = {}
         self._next_update_s = 0.0
 
@@ -55,7 +54,7 @@ class WaitLog:
         before, self._waits = self._waits, {}
         for partition in partitions:
             wait = before.get(partition.key)
-            awaited = _awaited(partition)
+            awaited = self._awaited(partition)
             if awaited is None:
                 if wait is not None and wait.is_noticed:
                     self._notice(partition, f"goes on after {now_s - wait.since_s:.0f} s")
@@ -63,20 +62,19 @@ class WaitLog:
             wait = wait or _Wait(now_s)
             waited_s = now_s - wait.since_s
             if waited_s >= wait.next_notice_s:
-                if partition.state.mode is Mode.BROKER and self._has_given(partition):
+                if partition.state.mode is Mode.BROKER and self._handover.position(partition) >= 0:
                     continue
                 self._notice(partition, f"has waited {waited_s:.0f} s for {awaited}")
                 wait = replace(wait, next_notice_s=2 * wait.next_notice_s, is_noticed=True)
             self._waits[partition.key] = wait
 
-
-def _awaited(partition: AssignedPartition) -> str | None:
-    """The reason why a partition waits, None if it does not wait."""
-    state = partition.state
-    if state.is_paused or partition.records.are_ready:
+    def _awaited(self, partition: AssignedPartition) -> str | None:
+        """The reason why a partition waits, None if it does not wait."""
+        state = partition.state
+        if state.is_paused or partition.records.are_ready:
+            return None
+        if state.mode is Mode.LOCATING:
+            return "the brokers to tell, or the store to give, what lies at its offset"
+        if state.awaits_librdkafka and 0 <= state.offset < self._handover.log_end(partition):
+            return f"its broker to give offsets from {state.offset} on"
         return None
-    if state.mode is Mode.LOCATING:
-        return "the brokers to tell, or the store to give, what lies at its offset"
-    if state.awaits_librdkafka and 0 <= state.offset < partition.log_end:
-        return f"its broker to give offsets from {state.offset} on"
-    return None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 from confluent_kafka import TopicPartition
 
 from remote_fetch.consumer.assigned import AssignedPartition
+from remote_fetch.consumer.offsets import INVALID
 from remote_fetch.consumer.states import Mode, PartitionState
 from remote_fetch.consumer.waiting import WaitLog
-from remote_fetch.model import LogBounds
 from remote_fetch.session.circuit import Circuit
 
 LOCATING, REMOTE = PartitionState(Mode.LOCATING, 5), PartitionState(Mode.REMOTE, 5)
@@ -18,12 +21,13 @@ class Notices:
 
     def __init__(self, state: PartitionState = LOCATING, log_end: int = 10) -> None:
         self.partition = AssignedPartition(TopicPartition("t", 0, 5), state, Circuit())
-        self.partition.note_log(LogBounds(0, log_end))
         self._texts: list[str] = []
         self.has_given = False
+        handover: Any = SimpleNamespace(
+            position=lambda partition: 501 if self.has_given else INVALID, log_end=lambda partition: log_end
+        )
         self._log = WaitLog(
-            lambda partition, text: self._texts.append(f"{partition.topic}-{partition.number} {text}"),
-            lambda partition: self.has_given,
+            lambda partition, text: self._texts.append(f"{partition.topic}-{partition.number} {text}"), handover
         )
 
     def at(self, *times_s: float) -> list[str]:
