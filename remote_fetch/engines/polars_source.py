@@ -35,7 +35,9 @@ class _NotUnderstood(Exception):
     """A part of a predicate that says nothing of partition, offset and timestamp, or says it in another way."""
 
 
-_STRANGE = (_NotUnderstood, KeyError, TypeError, ValueError, IndexError, OverflowError, pa.ArrowException)
+_STRANGE = (
+    _NotUnderstood, AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError, pa.ArrowException,
+)  # fmt: skip
 """The errors of a tree that is not understood. A number of more than 64 bits is an OverflowError."""
 
 

@@ -279,6 +279,7 @@ def test_bounds_of_the_scan_hold_too(day: dict[str, str]) -> None:
         (pl.col("offset").is_between(2, 4, closed="left"), "((offset >= 2) and (offset < 4))"),
         (pl.col("timestamp") >= datetime(2024, 1, 1, tzinfo=UTC), "(timestamp >= 2024-01-01 00:00:00.000000Z)"),
         (pl.col("offset") > 1.5, None),
+        (pl.col("offset") > pl.Series([5]), None),
         (pl.col("offset") < 2**63, None),
         ((pl.col("offset") < 2**70) & (pl.col("offset") > 5), "(offset > 5)"),
     ],
