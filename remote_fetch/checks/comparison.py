@@ -29,11 +29,12 @@ class Difference:
 
 
 class RowStream:
-    """Rows in order of their offsets, taken in pieces that a caller chooses."""
+    """Rows in order of their offsets, taken in pieces that a caller chooses. `taken` counts them."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches: Iterator[pa.RecordBatch] = iter(batches)
         self._batch: pa.RecordBatch | None = None
+        self.taken = 0
 
     def below(self, stop: int) -> pa.RecordBatch | None:
         """The next rows, with offsets below `stop`. They are not taken. None: there are no more."""
@@ -49,6 +50,7 @@ class RowStream:
         """Take so many of the rows that `below` gave."""
         if self._batch is not None:
             self._batch = self._batch.slice(count)
+            self.taken += count
 
     def close(self) -> None:
         """Close the generator of the batches."""
@@ -61,21 +63,19 @@ class RowStream:
             self.take(rows.num_rows)
 
 
-def first_difference(store: RowStream, broker: RowStream, stop: int) -> tuple[int, Difference | None]:
-    """Compare the rows below the offset `stop`: how many are alike, and the first one that is not."""
-    alike = 0
+def first_difference(store: RowStream, broker: RowStream, stop: int) -> Difference | None:
+    """Compare the rows below the offset `stop`, and take those before the first one that is not alike."""
     while True:
         mine, theirs = store.below(stop), broker.below(stop)
         if mine is None or theirs is None:
-            return alike, _alone(mine, theirs)
+            return _alone(mine, theirs)
         count = min(mine.num_rows, theirs.num_rows)
         mine, theirs = mine.slice(0, count), theirs.slice(0, count)
-        if not mine.equals(theirs):
-            same = _rows_alike(mine, theirs)
-            return alike + same, _between(_row(mine, same), _row(theirs, same))
-        alike += count
-        store.take(count)
-        broker.take(count)
+        alike = count if mine.equals(theirs) else _rows_alike(mine, theirs)
+        store.take(alike)
+        broker.take(alike)
+        if alike < count:
+            return _between(_row(mine, alike), _row(theirs, alike))
 
 
 def _alone(mine: pa.RecordBatch | None, theirs: pa.RecordBatch | None) -> Difference | None:

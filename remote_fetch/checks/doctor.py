@@ -18,7 +18,7 @@ from contextlib import closing
 from functools import partial
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 
 from remote_fetch.checks.advice import advice
 from remote_fetch.checks.broker_checks import Found, brokers_check, grant, layout_of_brokers, topic_checks
@@ -36,6 +36,7 @@ from remote_fetch.locate.unreadable import Denied
 from remote_fetch.model import IsolationLevel, RemoteLogSegmentMetadata
 from remote_fetch.observe import Event, Notice
 from remote_fetch.session.brokers import make_cluster
+from remote_fetch.session.pace import BrokerStalled
 from remote_fetch.session.session import Session
 
 __all__ = ["Doctor"]
@@ -291,9 +292,9 @@ def _is_lost(session: Session) -> bool:
 
 def _unanswered(error: KafkaException, topic: str | None) -> Check:
     """The check of a sample that the brokers refuse, or of which they give no records within the longest wait."""
-    if error.args[0].code() != KafkaError._TIMED_OUT:
-        return Check("sample", State.FAILED, broker_says(error))
-    return _silent(error.args[0].str(), topic)
+    if isinstance(error, BrokerStalled):
+        return _silent(error.args[0].str(), topic)
+    return Check("sample", State.FAILED, broker_says(error))
 
 
 def _silent(text: str, topic: str | None) -> Check:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -25,8 +24,9 @@ from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, slices_of
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.scan.scan import Scan
-from remote_fetch.session.broker import BrokerReader, BrokerStalled
+from remote_fetch.session.broker import BrokerReader
 from remote_fetch.session.fallback import FallbackRule
+from remote_fetch.session.pace import BrokerStalled
 from remote_fetch.session.session import Session
 
 if TYPE_CHECKING:
@@ -159,17 +159,14 @@ def _verify_partition(
     for stretch in stretches(steps):
         theirs: RowStream | None = None
         for step in stretch:
-            if theirs is None:
-                theirs = RowStream(broker_rows(broker, plan, step.first_offset, stretch[-1].last_offset))
-            try:
-                alike, finding = _verify_step(session, plan, step, theirs)
-                is_behind = finding is None or finding.difference is not None
-            except BrokerStalled:
-                alike, finding = _verify_alone(session, broker, plan, step)
-                is_behind = False
-            records += alike
+            theirs = theirs or RowStream(broker_rows(broker, plan, step.first_offset, stretch[-1].last_offset))
+            mine = RowStream(store_rows(session, plan, [step]))
+            finding, is_behind = _compare(mine, theirs, step)
+            mine.close()
+            records += mine.taken
             if finding is not None:
-                findings.append(finding)
+                is_aborted = _is_aborted(session, plan, step, finding.difference)
+                findings.append(replace(finding, is_aborted_shown=is_aborted))
             if not is_behind:
                 theirs.close()
                 theirs = None
@@ -177,34 +174,25 @@ def _verify_partition(
     return PartitionVerdict(plan.opened.partition, records, choice.size, choice.left_out, tuple(findings))
 
 
-def _verify_step(
-    session: Session, plan: PartitionPlan, step: PlanStep, theirs: RowStream
-) -> tuple[int, Finding | None]:
-    """The number of records alike, and what is wrong. `theirs` is behind the step then, unless the store failed.
+def _compare(mine: RowStream, theirs: RowStream, step: PlanStep) -> tuple[Finding | None, bool]:
+    """A finding if something is wrong, and whether `theirs` is behind the step. It is not if one side has failed.
 
-    Raises BrokerStalled.
+    The broker may have stalled at the next step's records. So it is blamed if the store has a row that it did not give.
     """
+    finding = None
     try:
-        alike, difference = first_difference(RowStream(store_rows(session, plan, [step])), theirs, step.stop_offset)
+        difference = first_difference(mine, theirs, step.stop_offset)
+        finding = Finding(step, difference) if difference is not None else None
+        theirs.skip_below(step.stop_offset)
+    except BrokerStalled as error:
+        if finding is None and (isinstance(step, BrokerRange) or mine.below(step.stop_offset) is not None):
+            finding = Finding(step, text=error.args[0].str(), is_of_broker=True)
+        return finding, False
     except RemoteFetchError as error:
         if not error.falls_back:
             raise
-        return 0, Finding(step, text=str(error))
-    theirs.skip_below(step.stop_offset)
-    if difference is None:
-        return alike, None
-    return alike, Finding(step, difference, is_aborted_shown=_is_aborted(session, plan, step, difference))
-
-
-def _verify_alone(
-    session: Session, broker: BrokerReader, plan: PartitionPlan, step: PlanStep
-) -> tuple[int, Finding | None]:
-    """As `_verify_step`, for a step at which the broker has stalled. It may have stalled at the next step's records."""
-    with closing(RowStream(broker_rows(broker, plan, step.first_offset, step.last_offset))) as theirs:
-        try:
-            return _verify_step(session, plan, step, theirs)
-        except BrokerStalled as error:
-            return 0, Finding(step, text=error.args[0].str(), is_of_broker=True)
+        return finding or Finding(step, text=str(error)), False
+    return finding, True
 
 
 def has_segments(session: Session, choices: Iterable[Choice]) -> bool:
@@ -258,10 +246,10 @@ def broker_rows(broker: BrokerReader, plan: PartitionPlan, first: int, last: int
     return broker.read(step, plan.opened.isolation, VERIFIED_COLUMNS)
 
 
-def _is_aborted(session: Session, plan: PartitionPlan, step: PlanStep, difference: Difference) -> bool:
+def _is_aborted(session: Session, plan: PartitionPlan, step: PlanStep, difference: Difference | None) -> bool:
     """Whether the broker alone shows the record, and the store has it as one of an aborted transaction."""
     is_committed = plan.opened.isolation is IsolationLevel.READ_COMMITTED
-    if difference.store is not None or not is_committed or not isinstance(step, SegmentSlice):
+    if difference is None or difference.store is not None or not is_committed or not isinstance(step, SegmentSlice):
         return False
     opened = replace(plan.opened, isolation=IsolationLevel.READ_UNCOMMITTED)
     whole = RowStream(store_rows(session, replace(plan, opened=opened, aborted=None), [step]))

@@ -38,9 +38,9 @@ from remote_fetch.observe import BrokerRead, Notice, Observer, RecordsRead, Time
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.session.guard import LogGuard
 from remote_fetch.session.known_log import KnownLog, is_refused_offset
-from remote_fetch.session.pace import Pace
+from remote_fetch.session.pace import BrokerStalled, Pace
 
-__all__ = ["BrokerReader", "BrokerStalled", "batch_of_messages"]
+__all__ = ["BrokerReader", "batch_of_messages"]
 
 _BATCH_MESSAGES = 5_000
 _POLL_S = 0.2
@@ -49,10 +49,6 @@ _STALL_S = 10.0
 _EOF = KafkaError._PARTITION_EOF
 _FOR_EVER = 2**63 - 1
 _NO_STORE = Lineage.unknown()
-
-
-class BrokerStalled(KafkaException):
-    """The broker answers, but gave none of the records that its log has for `give_up_s`."""
 
 
 class BrokerReader:
@@ -88,8 +84,8 @@ class BrokerReader:
 
         Raises OffsetOutOfRange if the log start has passed offsets that were not read yet, LogTruncated if the log has
         parted from the records that were read, TopicRecreated if the name belongs to another topic now,
-        UnsupportedFormat for a header key that is not UTF-8, and KafkaException with the broker's own error. After
-        `give_up_s` without progress: OffsetOutOfRange if the log ends inside the range, else BrokerStalled.
+        UnsupportedFormat for a header key that is not UTF-8, BrokerStalled, and KafkaException with the broker's own
+        error. After `give_up_s` without progress: OffsetOutOfRange if the log ends inside the range.
         """
         partition, stop = step.partition, step.stop_offset
         pace = Pace(step.first_offset, self._clock, self._clock())

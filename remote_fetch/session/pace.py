@@ -11,9 +11,11 @@ from confluent_kafka import KafkaError, KafkaException
 from remote_fetch.model import LogBounds, TopicIdPartition
 from remote_fetch.session.known_log import is_refused_offset
 
-__all__ = ["Pace"]
+__all__ = ["BrokerStalled", "Pace"]
 
-_EOF = KafkaError._PARTITION_EOF
+
+class BrokerStalled(KafkaException):
+    """The broker answers, but does not give what its log has."""
 
 
 @dataclass(slots=True)
@@ -37,7 +39,7 @@ class Pace:
 
     def heard(self, told: Sequence[Any]) -> None:
         """Note the last error of messages that are no records. librdkafka tries again after most, also without end."""
-        errors = [message for message in told if message.error().code() != _EOF]
+        errors = [message for message in told if message.error().code() != KafkaError._PARTITION_EOF]
         if errors:
             self.cause, self.is_refused = f" ({errors[-1].error().str()})", is_refused_offset(errors[-1])
 
@@ -48,11 +50,11 @@ class Pace:
             self.cause, self.is_refused = "", False
 
     def check_refusal(self, partition: TopicIdPartition, bounds: LogBounds) -> None:
-        """Raise KafkaException if the broker refuses the offset, although it lies in the log by its own bounds."""
+        """Raise BrokerStalled if the broker refuses the offset, although it lies in the log by its own bounds."""
         start, end = bounds.log_start_offset or 0, bounds.end_offset or 0
         if self.is_refused and start <= self.offset < end:
             text = (
                 f"{partition.topic_partition}: the broker refuses offset {self.offset}{self.cause}, though "
                 f"its log goes from {start} to {end}"
             )
-            raise KafkaException(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE, text))
+            raise BrokerStalled(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE, text))

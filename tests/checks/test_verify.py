@@ -24,7 +24,7 @@ from remote_fetch.prepare.job import plan_job
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.progress import Position
-from remote_fetch.session.broker import BrokerStalled
+from remote_fetch.session.pace import BrokerStalled
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
@@ -41,14 +41,14 @@ COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCO
 
 
 def built(*, lost: bool = False) -> list[BuiltSegment]:
-    """Six segments of 20 records, of which the third has an aborted transaction. `lost`: record 85 is not there."""
+    """Six segments of 20 records, of which the third ends in an aborted transaction. `lost`: record 85 is not there."""
     log = LogBuilder("orders")
     for segment in range(6):
         if segment == 2:
+            log.append_batch([Record(0, 0, b"k", b"first")])
             log.begin(PRODUCER)
             log.append_batch([Record(at, at, b"k", b"hidden") for at in range(18)], producer_id=PRODUCER)
             log.abort(PRODUCER)
-            log.append_batch([Record(0, 0, b"k", b"last")])
         else:
             records = [Record(at, at, b"k%d" % at, b"value %d" % at, (("h", b"x"),)) for at in range(20)]
             if lost and segment == 4:
@@ -85,14 +85,17 @@ class OtherBucket:
 
 
 class StalledBroker(OtherBucket):
-    """A broker that cannot read the records from 20 to 39, and gives nothing from there on."""
+    """A broker that cannot read the records from 60 to 79, and gives nothing from there on.
+
+    It stalls behind record 40: a client passes over hidden records if it has heard of what follows them.
+    """
 
     def read(self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        if step.first_offset < 20:
-            yield from super().read(replace(step, last_offset=min(step.last_offset, 19)), isolation, columns)
-        if step.first_offset < 40 and step.last_offset >= 20:
-            raise BrokerStalled(KafkaError(KafkaError._TIMED_OUT, "the broker gave nothing from offset 20 on"))
-        if step.first_offset >= 40:
+        if step.first_offset <= 40:
+            yield from super().read(replace(step, last_offset=min(step.last_offset, 40)), isolation, columns)
+        if step.first_offset < 80 and step.last_offset > 40:
+            raise BrokerStalled(KafkaError(KafkaError._TIMED_OUT, "the broker gave nothing from offset 60 on"))
+        if step.first_offset >= 80:
             yield from super().read(step, isolation, columns)
 
 
@@ -172,7 +175,7 @@ def test_a_broker_that_shows_aborted_records(check: Check, tmp_path: Path) -> No
     verdict = check(tmp_path / "sound", COMMITTED, shows=UNCOMMITTED)
     (finding,) = verdict.findings
     assert finding.difference is not None
-    assert (finding.difference.offset, finding.difference.store) == (40, None)
+    assert (finding.difference.offset, finding.difference.store) == (41, None)
     assert finding.is_aborted_shown
 
 
@@ -186,23 +189,25 @@ def test_an_object_that_is_gone_or_damaged(check: Check, tmp_path: Path) -> None
     assert f"object {path.stem}" in finding.text
 
 
-@pytest.mark.parametrize("is_gone", [True, False])
-def test_a_broker_that_cannot_read_a_segment(tmp_path: Path, *, is_gone: bool) -> None:
+@pytest.mark.parametrize("fault", ["broker", "both", "hole"])
+def test_a_broker_that_cannot_read_a_segment(tmp_path: Path, fault: str) -> None:
     """A broker mostly reads the same objects. The check goes on behind such a segment, and finds it alone."""
     sound, folder = write_topic(tmp_path / "sound"), write_topic(tmp_path / "gone")
-    known = snapshot_config([one.metadata for one in built()], tmp_path)
-    if is_gone:
-        segment_file(folder, 1).unlink()
+    known = snapshot_config(
+        [one.metadata for one in built() if fault != "hole" or one.metadata.start_offset != 60], tmp_path
+    )
+    if fault == "both":
+        segment_file(folder, 3).unlink()
     with Session.open({"remote.storage.url": str(folder), **known}) as session:
         plans = plan_job(session, "orders", start="earliest", end="latest", partitions=None, isolation=COMMITTED)
         broker: Any = StalledBroker(sound)
         session.fallback.reader = broker
         (verdict,) = verify(session, choose(plans))
     (finding,) = verdict.findings
-    assert (finding.step.first_offset, finding.difference, finding.is_of_broker) == (20, None, not is_gone)
-    assert ("no such object" if is_gone else "gave nothing from offset 20") in finding.text
+    assert (finding.step.first_offset, finding.difference, finding.is_of_broker) == (60, None, fault != "both")
+    assert ("no such object" if fault == "both" else "gave nothing from offset 60") in finding.text
     assert verdict.records == 81
-    assert broker.asked == [(0, 19), (0, 19), (40, 119)]
+    assert broker.asked == [(0, 40), (80, 119)]
 
 
 def test_a_hole_has_what_the_broker_has_there(check: Check, tmp_path: Path) -> None:
@@ -319,7 +324,7 @@ def test_a_broker_that_shows_another_record(check: Check, tmp_path: Path) -> Non
     path.write_bytes(reseal_log(path.read_bytes().replace(b"hidden", b"Hidden", 1)))
     (finding,) = check(folder, COMMITTED, shows=UNCOMMITTED).findings
     assert finding.difference is not None
-    assert (finding.difference.offset, finding.is_aborted_shown) == (40, False)
+    assert (finding.difference.offset, finding.is_aborted_shown) == (41, False)
 
 
 def test_a_sample(check: Check, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from remote_fetch.observe import BrokerRead, Event, Notice, RecordsRead, Timesta
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.session.broker import BrokerReader
 from remote_fetch.session.guard import LogGuard, Patience
+from remote_fetch.session.pace import BrokerStalled
 
 ID, OTHER_ID = Uuid(bytes(15) + b"\x01"), Uuid(bytes(15) + b"\x02")
 PARTITION = TopicIdPartition(ID, "topic", 0)
@@ -257,7 +258,7 @@ class TestNoProgress:
         heard = list[Event]()
         rows = reader_of(broker, heard.append).read(BrokerRange(PARTITION, 5, 9, "hole"), UNCOMMITTED, ("offset",))
         assert next(rows).column("offset").to_pylist() == [5, 6]
-        with pytest.raises(KafkaException, match=r"refuses offset 7 \(out of range\), though its log goes from 0"):
+        with pytest.raises(BrokerStalled, match=r"refuses offset 7 \(out of range\), though its log goes from 0"):
             next(rows)
         assert len([one for one in heard if isinstance(one, Notice)]) == 1
 
