@@ -41,7 +41,7 @@ def open_filesystem(url: str, options: Mapping[str, Any], *, key: str) -> tuple[
     Raises ConfigError for an unknown scheme and for options that the filesystem does not take, MissingExtra if its SDK
     is not installed, and the errors of a store if it is asked at once.
     """
-    from fsspec.core import strip_protocol, url_to_fs  # noqa: PLC0415 - only where something is written
+    from fsspec.core import strip_protocol  # noqa: PLC0415 - only where something is written
 
     scheme = scheme_of(url)
     url = scheme + url[len(scheme) :]  # fsspec knows schemes in lower case
@@ -59,7 +59,7 @@ def open_filesystem(url: str, options: Mapping[str, Any], *, key: str) -> tuple[
             of_url = DirectFileSystem._get_kwargs_from_urls(url)
             others = {name: value for name, value in of_url.items() if options.get(name) != value}
             return DirectFileSystem(**others, **options), strip_protocol(url)
-        return url_to_fs(url, **_of_s3(options) if _is_of(scheme, "s3", "s3fs.") else options)  # type: ignore[no-any-return]
+        return _of_url(url, _of_s3(options) if _is_of(scheme, "s3", "s3fs.") else options)
     except ImportError as error:
         extra = _EXTRAS.get(scheme)
         if extra is None:
@@ -71,6 +71,22 @@ def open_filesystem(url: str, options: Mapping[str, Any], *, key: str) -> tuple[
         raise failure_of(error, f"{scheme}://...") or ConfigError(
             f"{key}={scheme}://...: no filesystem can be made of these options ({type(error).__name__})", key=key
         ) from as_cause(error)
+
+
+def _of_url(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
+    """fsspec's filesystem of a URL, and the path in it.
+
+    Filesystems of SSH hand each option on to their client, which refuses that of listings.
+    """
+    from fsspec.core import url_to_fs  # noqa: PLC0415 - as above
+
+    try:
+        found: tuple[Any, str] = url_to_fs(url, **options)
+    except TypeError:
+        taken = {name: value for name, value in options.items() if name != "use_listings_cache"}
+        found = url_to_fs(url, **taken, skip_instance_cache=True)
+        found[0].dircache.use_listings_cache = False
+    return found
 
 
 def direct(filesystem: Any) -> Any:

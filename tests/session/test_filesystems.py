@@ -8,6 +8,7 @@ from pathlib import Path
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.registry import _registry
 
 from remote_fetch.errors import ConfigError, MissingExtra
 from remote_fetch.session.filesystems import is_object_store, open_filesystem, protocols_of
@@ -42,3 +43,17 @@ def test_another_library_for_a_scheme_keeps_its_own_options(scheme: str) -> None
     finally:
         fsspec.register_implementation(scheme, own, clobber=True)
     assert filesystem.storage_options == {"use_listings_cache": False, "theirs": 1}
+
+
+def test_a_filesystem_of_ssh_hands_each_option_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client refuses those that it does not know."""
+
+    class Strict(MemoryFileSystem):  # type: ignore[misc]
+        def __init__(self, host: str) -> None:
+            super().__init__()
+
+    monkeypatch.setitem(_registry, "sftp", Strict)
+    filesystem, _ = open_filesystem("sftp://", {"host": "h"}, key="to")
+    assert not filesystem.dircache.use_listings_cache
+    with pytest.raises(ConfigError, match="TypeError"):
+        open_filesystem("sftp://", {"host": "h", "port": 1}, key="to")
