@@ -19,6 +19,7 @@ Rules of the file:
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
 from inspect import signature
@@ -163,13 +164,18 @@ class FsspecFetcher(ComposedFetcher):
         """As `ComposedFetcher.open_filesystem`. Raises MissingExtra also for a native library, as HDFS needs."""
         try:
             inner = super().open_filesystem
-            return _of_library(shown_url(configs[_URL]), lambda: inner(configs))
+            filesystem = _of_library(shown_url(configs[_URL]), lambda: inner(configs))
         except StorageUnavailable as error:
             library = _NO_LIBRARY.match(str(error.__cause__))
             if library is None:
                 raise
             hint = _OF_HADOOP if library[1] in ("libjvm", "libhdfs") else None
             raise MissingExtra(f"{self.protocol}:// cannot be read: {library[0]}", hint=hint) from error
+        close = getattr(getattr(filesystem, "client", None), "close", None)
+        if close is not None and not getattr(filesystem, "async_impl", False):
+            # A client of paramiko that nothing refers to keeps its connection and its thread.
+            weakref.finalize(filesystem, close).atexit = False
+        return filesystem
 
 
 def _is_shared(filesystem: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import threading
 import traceback
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from struct import pack
+from types import SimpleNamespace
 from typing import Any, ClassVar
 from zipfile import ZipFile
 
@@ -524,6 +526,26 @@ def test_a_connection_that_failed_is_not_used_again(connected: FsspecStore, monk
             connected.get(name, 2, 5)
     assert connected.get("a", 2, 5) == b"234"
     assert [one.used for one in Connected.opened] == [2, 2]
+
+
+def test_a_connection_ends_with_its_filesystem(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread of paramiko keeps a connection open that nothing else refers to."""
+    closed: list[str] = []
+
+    class WithClient(Connected):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            self.client = SimpleNamespace(close=lambda: closed.append("a client"))
+
+    monkeypatch.setitem(_registry, "sftp", WithClient)
+    monkeypatch.setattr(Connected, "opened", [])
+    fetcher = opened("sftp://host/x")
+    assert fetcher.opened_store().get("a", 2, 5) == b"234"
+    fetcher.close()
+    assert not closed
+    Connected.opened.clear()
+    gc.collect()
+    assert closed == ["a client"]
 
 
 def test_a_filesystem_that_waits_for_ever_holds_up_no_listing(monkeypatch: pytest.MonkeyPatch) -> None:
