@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["MissingTool", "class_archive", "is_installed", "jars", "missing_tool", "spark_jars"]
+__all__ = ["MissingTool", "class_archive", "formatted_folder", "is_installed", "jars", "missing_tool", "spark_jars"]
 
 _HERE = Path(__file__).parent
 _FOLDER = _HERE.parent.parent / ".rig"
@@ -47,6 +47,11 @@ def jars(version: str) -> Path:
 def class_archive(version: str) -> Path:
     """The file for the classes that a broker of that version loads (tests/rig/class_archives.py makes it)."""
     return _FOLDER / f"kafka-{version}.jsa"
+
+
+def formatted_folder(version: str, roles: str) -> Path:
+    """The folder for what Kafka's tool writes into the log folder of a new node (Node.format makes it)."""
+    return _FOLDER / f"kafka-{version}-{roles.replace(',', '-')}.formatted"
 
 
 def spark_jars() -> Path:

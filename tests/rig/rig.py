@@ -17,11 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from remote_fetch.model import Uuid
 from tests.rig import secured as security
 from tests.rig.artifacts import jars
 from tests.rig.certificates import Certificates, make_certificates
-from tests.rig.node import Node
+from tests.rig.node import Node, new_id
 from tests.rig.ports import free_port
 
 __all__ = ["VERSIONS", "Rig", "cluster", "single"]
@@ -276,7 +275,7 @@ def cluster(
 
 @contextmanager
 def _running(rig: Rig) -> Iterator[None]:
-    cluster_id = str(Uuid(bytes(range(1, 9)) + os.urandom(8)))  # the tool takes none that begins with a hyphen
+    cluster_id = new_id()
     try:
         for node in rig.nodes.values():
             node.format(cluster_id)
