@@ -38,6 +38,8 @@ _DUE_EVERY_S = 0.01
 """How often all partitions are looked at if there is no news of any, because each record may be a `poll` of its own."""
 _DUE_EACH_S = 20e-6
 """With more than 500 partitions, the time for each. It is ten times what a look takes."""
+_LONG_PAUSE_S = 60.0
+"""After a longer pause the store is read again: the records that have waited may be deleted by now."""
 _RESET_OFFSETS = {ResetPolicy.EARLIEST: BEGINNING, ResetPolicy.LATEST: END}
 
 
@@ -65,8 +67,8 @@ class Partitions:
         self._workers = workers
         self._answers: list[Answer] = []
         self._due_at_s = 0.0
-        self._paused: set[Key] = set()
-        """The partitions that the application has paused."""
+        self._paused: dict[Key, float] = {}
+        """The partitions that the application has paused, each with the time since when."""
         self.is_committing = False
         """Whether librdkafka may be committing. If automatic commits are on, it commits when partitions are dropped."""
         self.positions = Positions(librdkafka, self.assigned, settings, context.clock)
@@ -261,17 +263,19 @@ class Partitions:
         self.note_change()
 
     def pause(self, partitions: Iterable[AssignedPartition]) -> None:
-        """Pause partitions for the application. Records that were read from the store are kept."""
+        """Pause partitions for the application. Records that were read from the store are kept for a while."""
         for partition in partitions:
-            self._paused.add(partition.key)
+            self._paused.setdefault(partition.key, self._clock())
             self._transitions.apply(partition, partition.state.paused())
         self.note_change()
 
     def resume(self, partitions: Iterable[AssignedPartition]) -> None:
         """Resume partitions for the application."""
         for partition in partitions:
-            self._paused.discard(partition.key)
+            paused_s = self._clock() - self._paused.pop(partition.key, self._clock())
             self._transitions.apply(partition, partition.state.resumed())
+            if paused_s > _LONG_PAUSE_S and partition.feed is not None and partition.state.mode is not Mode.BROKER:
+                self._transitions.read_again(partition)
         self.note_change()
 
     def pause_untracked(self, partitions: Iterable[TopicPartition]) -> None:
@@ -280,7 +284,8 @@ class Partitions:
         librdkafka keeps no pause of a partition that it does not know. It knows all partitions of a topic of which one
         was assigned, and others that it was asked about.
         """
-        self._paused.update(key_of(each) for each in partitions if self._is_known(each))
+        for partition in filter(self._is_known, partitions):
+            self._paused.setdefault(key_of(partition), self._clock())
 
     def _is_known(self, partition: TopicPartition) -> bool:
         """Whether librdkafka knows the partition. It tells that by its error: it seeks no partition to this offset."""
@@ -292,4 +297,5 @@ class Partitions:
 
     def resume_untracked(self, partitions: Iterable[TopicPartition]) -> None:
         """Resume partitions that are not assigned."""
-        self._paused.difference_update(map(key_of, partitions))
+        for partition in partitions:
+            self._paused.pop(key_of(partition), None)

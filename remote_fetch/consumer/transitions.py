@@ -85,10 +85,14 @@ class Transitions:
         if partition.records.is_torn and partition.state.mode is Mode.BROKER:
             self.apply(partition, partition.state.probe_failed(partition.state.reason, self._clock()))
         elif partition.records.is_torn:
-            known, begun = partition.position, partition.state
-            is_begun = known.next_offset >= 0
-            offset, epoch = (known.next_offset, known.leader_epoch) if is_begun else (begun.offset, begun.leader_epoch)
-            self.apply(partition, begun.sought(offset, leader_epoch=epoch))
+            self.read_again(partition)
+
+    def read_again(self, partition: AssignedPartition) -> None:
+        """Read the store from the application's position on once more. The records that wait are dropped."""
+        known, begun = partition.position, partition.state
+        is_begun = known.next_offset >= 0
+        offset, epoch = (known.next_offset, known.leader_epoch) if is_begun else (begun.offset, begun.leader_epoch)
+        self.apply(partition, begun.sought(offset, leader_epoch=epoch))
 
     def _carry_out(self, partition: AssignedPartition, action: Action) -> None:
         match action:

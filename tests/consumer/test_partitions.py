@@ -243,6 +243,30 @@ def test_pauses_outlast_assignments_and_delay_a_hand_over() -> None:
     assert bench.librdkafka.calls_since() == [("seek", 0, 5), ("resume", 0), ("seek", 0, 5), ("resume", 1)]
 
 
+@pytest.mark.parametrize("paused_s", [60, 61])
+def test_after_a_long_pause_the_store_is_read_again(paused_s: int) -> None:
+    """The records that have waited may be deleted by now, or may be of a topic that was made again."""
+    bench = Bench({0: 5, 1: END})
+    feed = bench.feed(0)
+    bench.give(0, range(5, 9))
+    message = bench.merge.poll(0)
+    assert message is not None
+    assert message.offset() == 5
+    bench.merge.flush_position()
+    both = list(bench.partitions.assigned.values())
+    bench.partitions.pause(both)
+    bench.clock.now_s += 30
+    bench.partitions.pause(both)
+    bench.clock.now_s += paused_s - 30
+    bench.partitions.resume(both)
+    bench.partitions.resume(both)
+    is_same = paused_s == 60
+    assert (bench.feed(0) is feed, bench.feed(0).offset, bench.partition(0).records.are_ready) == (
+        (True, 5, True) if is_same else (False, 6, False)
+    )
+    assert bench.mode(1) == "broker"
+
+
 def test_a_pause_of_an_unassigned_partition_counts_if_librdkafka_knows_it() -> None:
     bench = Bench()
     bench.librdkafka.unknown = {1}
