@@ -132,8 +132,8 @@ class ServiceLocator(ExactEnds):
         """Raise the brokers' refusal. If they do not refuse, the service's refusal locates nothing."""
         self._known.pop(partition, None)
         if not self._cluster.describe(partition.topic).may_read:
-            refusal = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, f"READ on topic {partition.topic}")
-            raise KafkaException(refusal) from None
+            text = f"this principal may not READ topic {partition.topic}"
+            raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, text)) from None
         raise Unlocatable(f"{error.message}, but they allow it to this client", **partition.place) from None
 
     def _cannot(self, why: str) -> None:

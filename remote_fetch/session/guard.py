@@ -270,7 +270,8 @@ class LogGuard:
         asked_at = self._clock()
         described = self._cluster.describe(partition.topic, timeout_s=timeout_s)
         if not described.may_read:
-            raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, f"READ on topic {partition.topic}"))
+            text = f"this principal may not READ topic {partition.topic}"
+            raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, text))
         if described.topic_id not in (None, partition.topic_id):
             raise TopicRecreated(
                 f"topic {partition.topic!r} has the id {described.topic_id} now: it was deleted and made again",

@@ -70,7 +70,10 @@ def test_the_end_of_a_truncated_log_is_in_librdkafkas_text(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("READ on topic t", "the broker says: Broker: Topic authorization failed: READ on topic t"),
+        (
+            "this principal may not READ topic t",
+            "the broker says: Broker: Topic authorization failed: this principal may not READ topic t",
+        ),
         (None, "the broker says: Broker: Topic authorization failed"),
         ("Fetch failed: Broker: Topic authorization failed", None),
         ("Topic authorization failed.", None),  # a broker's own text, as of DescribeConfigs

@@ -178,7 +178,7 @@ def test_topics_without_an_id_are_each_asked_about() -> None:
     guard.authorise(ours)
     assert cluster.describes == 1
     cluster.described = Topic("secret", None, (0,), may_read=False)
-    with pytest.raises(KafkaException, match="READ on topic secret"):
+    with pytest.raises(KafkaException, match="this principal may not READ topic secret"):
         guard.authorise(TopicIdPartition(NO_ID, "secret", 0))
 
 
