@@ -147,6 +147,16 @@ def test_no_account_at_all() -> None:
         load_fetcher(Config.parse({"remote.storage.url": f"az://{CONTAINER}", f"{OPTIONS}account_key": KEY}))
 
 
+def test_an_account_alone_is_not_anonymous(monkeypatch: pytest.MonkeyPatch) -> None:
+    """adlfs before 2026.4 takes it so, unless an option or the environment says otherwise."""
+    alone, timeouts = {"account_name": "orders"}, Timeouts(1, 1)
+    monkeypatch.delenv("AZURE_STORAGE_ANON", raising=False)
+    assert AzureFetcher().options(alone, timeouts) == {**alone, "anon": False}
+    assert AzureFetcher().options({**alone, "anon": True}, timeouts) == {**alone, "anon": True}
+    monkeypatch.setenv("AZURE_STORAGE_ANON", "1")
+    assert AzureFetcher().options(alone, timeouts) == alone
+
+
 def test_a_connection_string_that_is_none() -> None:
     with pytest.raises(ConfigError) as caught:
         load_fetcher(
