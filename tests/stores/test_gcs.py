@@ -70,7 +70,8 @@ class Credentials:
 
     @property
     def valid(self) -> bool:
-        return self.renewals > 0
+        left = self.expiry - datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
+        return self.renewals > 0 and left > datetime.timedelta(minutes=3, seconds=45)
 
     def refresh(self, request: object) -> None:
         self.attempts += 1
@@ -89,7 +90,7 @@ def test_a_token_is_renewed_before_it_expires() -> None:
         filesystem_of(fetcher).credentials.credentials = credentials
         for _ in range(3):
             assert bytes(fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)) == SEGMENT.log[:61]
-        credentials.expiry -= datetime.timedelta(minutes=56)  # in less than five minutes
+        credentials.expiry -= datetime.timedelta(minutes=57)  # in less than five minutes
         assert bytes(fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)) == SEGMENT.log[:61]
     said = [headers["Authorization"] for headers in server.headers]
     assert said == ["Bearer token-1"] * 3 + ["Bearer token-2"]
@@ -101,7 +102,7 @@ def test_a_token_that_cannot_be_renewed_yet_is_used_until_it_expires() -> None:
     with RangeServer(FILES) as server, reading(server) as fetcher:
         filesystem_of(fetcher).credentials.credentials = credentials
         fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)
-        credentials.expiry -= datetime.timedelta(minutes=56)  # it is renewed from now on
+        credentials.expiry -= datetime.timedelta(minutes=57)  # it is renewed from now on
         credentials.error = TransportError("away")  # type: ignore[no-untyped-call]
         with fetcher._opened()[1]._renewing:  # type: ignore[attr-defined]
             fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)
