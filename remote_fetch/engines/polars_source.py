@@ -4,6 +4,7 @@ Rules of the file:
 
 - A predicate that is not understood makes the plan no smaller. Polars' own filter decides on every row.
 - `and` may lose a side that is not understood. `or` and `not` may not.
+- Polars before 1.22 is refused: it applies no filter that it cannot hand over, such as one on a time.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 from polars.io.plugins import register_io_source
 
 from remote_fetch.engines.topic_scan import TopicScan
+from remote_fetch.errors import MissingExtra
 
 __all__ = ["arrow_predicate", "lazy_frame"]
 
@@ -29,6 +31,9 @@ _TYPES: dict[str, pa.DataType] = {
 }
 """The columns of which a plan knows something."""
 _SWAPPED = {"Gt": "Lt", "GtEq": "LtEq", "Lt": "Gt", "LtEq": "GtEq", "Eq": "Eq"}
+
+
+_OLDEST = (1, 22)
 
 
 class _NotUnderstood(Exception):
@@ -42,7 +47,9 @@ _STRANGE = (
 
 
 def lazy_frame(scan: TopicScan) -> pl.LazyFrame:
-    """The topic as a LazyFrame that reads what a query needs, while it runs."""
+    """The topic as a LazyFrame that reads what a query needs, while it runs. Raises MissingExtra for an old Polars."""
+    if tuple(map(int, pl.__version__.split(".")[:2])) < _OLDEST:
+        raise MissingExtra(f"Polars {pl.__version__} leaves filters out", hint='pip install "polars>=1.22"')
     schema: Any = pl.from_arrow(scan.schema.empty_table())
 
     def source(

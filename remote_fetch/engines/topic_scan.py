@@ -100,11 +100,11 @@ class TopicScan:
         return (duckdb.default_connection() if connection is None else connection).from_arrow(self.dataset())
 
     def polars(self) -> pl.LazyFrame:
-        """The topic as a LazyFrame of Polars. Raises MissingExtra."""
+        """The topic as a LazyFrame of Polars, 1.22 or later. Raises MissingExtra."""
         try:
             from remote_fetch.engines.polars_source import lazy_frame  # noqa: PLC0415 - the caller has Polars or not
         except ModuleNotFoundError:
-            raise MissingExtra("Polars is not installed", hint="pip install polars") from None
+            raise MissingExtra("Polars is not installed", hint='pip install "polars>=1.22"') from None
         return lazy_frame(self)
 
     def tasks(self, task_bytes: int = 64 << 20, filter: Any = None) -> tuple[Task, ...]:  # noqa: A002 - as above

@@ -17,7 +17,7 @@ import pytest
 from remote_fetch import Counters, read_arrow, scan_topic
 from remote_fetch.engines.polars_source import arrow_predicate
 from remote_fetch.engines.topic_scan import TopicScan
-from remote_fetch.errors import ConfigError, UnknownTopic, Unlocatable
+from remote_fetch.errors import ConfigError, MissingExtra, UnknownTopic, Unlocatable
 from remote_fetch.observe import Event, Notice, ReadEnds, ReadPlanned
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
@@ -263,6 +263,16 @@ def test_bounds_of_the_scan_hold_too(day: dict[str, str]) -> None:
     scan = scan_topic("topic", start=100, end=120, partitions=[1, 2], config=day)
     found = scan.polars().filter(pl.col("offset") >= 110, pl.col("partition") != 1).select("offset").collect()
     assert found.to_series().to_list() == list(range(110, 120))
+
+
+def test_polars_that_leaves_filters_out(day: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to 1.21 it gives all rows if it cannot hand a filter over, such as one on a time."""
+    scan = scan_topic("topic", config=day)
+    monkeypatch.setattr(pl, "__version__", "1.21.0")
+    with pytest.raises(MissingExtra, match=r"Polars 1\.21\.0 leaves filters out .*polars>=1\.22"):
+        scan.polars()
+    monkeypatch.setattr(pl, "__version__", "2.0.0-beta.1")
+    assert scan.polars().collect_schema().names() == list(scan.columns)
 
 
 @pytest.mark.parametrize(
