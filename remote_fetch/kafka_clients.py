@@ -4,7 +4,8 @@ Rules of the file:
 
 - librdkafka (2.16) aborts the process if a client ends in one of the client's own threads. Such a thread runs Python's
   code: that of an AdminClient completes futures, that of any client calls `oauth_cb`. There the last reference may go,
-  and there Python's collector may run. Then a new thread ends the client.
+  and there Python's collector may run. Then a new thread ends the client. The same holds for the `close` of a consumer,
+  because a stream that is dropped there closes its consumers.
 - The consumer class is that of confluent_kafka's C module, not `confluent_kafka.Consumer`: tracers (OpenTelemetry,
   ddtrace) and patches of a site replace that name. A replaced class would trace the reading of `__remote_log_metadata`,
   or would make a RemoteConsumer inside of a RemoteConsumer, for ever.
@@ -28,6 +29,8 @@ __all__ = ["AdminClient", "Consumer", "Producer"]
 
 _OWN_REFERENCES = 2
 """Those of the list that holds a client, and of `sys.getrefcount`."""
+_CLOSE_S = 10.0
+"""How long a close in a thread that Python did not make waits for the new thread."""
 _PAUSE_S = 0.1
 _PAUSES = 300
 """How often the new thread waits for other references to go: half a minute."""
@@ -39,9 +42,14 @@ class _EndsElsewhere:
     def __del__(self, *, is_exit: Callable[[], bool] = sys.is_finalizing) -> None:
         if is_exit():  # the modules may be gone, and so may this one. Threads that Python did not make wait for ever
             return
-        own = (thread.ident for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread))
-        if threading.get_ident() not in own:
+        if not _is_pythons_thread():
             _thread.start_new_thread(_end, ([self],))
+
+
+def _is_pythons_thread() -> bool:
+    """Whether Python made the current thread."""
+    own = (thread.ident for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread))
+    return threading.get_ident() in own
 
 
 def _end(held: list[_EndsElsewhere]) -> None:
@@ -63,6 +71,18 @@ class AdminClient(_EndsElsewhere, admin.AdminClient):
 
 class Consumer(_EndsElsewhere, cimpl.Consumer):
     """As that of confluent_kafka's C module."""
+
+    def close(self) -> None:
+        """As the parent's. In a thread that Python did not make, a new thread closes, and this waits a bounded time.
+
+        If it is the client's own thread, the close waits until this has returned.
+        """
+        if _is_pythons_thread():
+            super().close()
+            return
+        closing = threading.Thread(target=super().close, name="remote-fetch-close", daemon=True)
+        closing.start()
+        closing.join(_CLOSE_S)
 
 
 class Producer(_EndsElsewhere, cimpl.Producer):

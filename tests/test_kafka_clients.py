@@ -68,6 +68,35 @@ for kind in (AdminClient, Consumer, Producer, RemoteConsumer):
 threading.last = AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})  # it ends when modules are gone
 """
 
+DROPS = """
+import threading, time, weakref
+from remote_fetch import kafka_clients
+from remote_fetch.arrow import _Batches
+from remote_fetch.session.session import Session
+
+kafka_clients._CLOSE_S = 0.1
+held, has_ended = [], threading.Event()
+
+def token(_):  # in the own thread of the consumer
+    held.clear()
+    return "token", time.time() + 1
+
+properties = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "remote.storage.url": "memory://tier"}
+properties |= {"security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER", "oauth_cb": token}
+session = Session.open(properties)
+session.brokers.cluster._is_unchecked = False
+weakref.finalize(session.brokers.cluster.catcher(), has_ended.set)
+held.append(_Batches(session, iter(())))
+del session
+assert has_ended.wait(300), "the consumer has not ended"
+"""
+
+
+def test_a_stream_is_dropped_in_its_client_s_own_thread() -> None:
+    """Its session closes the consumer there, and librdkafka would abort the process."""
+    done = subprocess.run([sys.executable, "-c", DROPS], capture_output=True, text=True, timeout=600, check=False)
+    assert (done.stderr, done.returncode) == ("", 0)
+
 
 @pytest.mark.slow
 def test_the_last_reference_goes_in_the_client_s_own_thread() -> None:
