@@ -117,6 +117,7 @@ class SizeAsked:
 class Fallback:
     """Offsets [first_offset, last_offset] are no longer read from their planned segment. `reason` is an ErrorKind.
 
+    `last_offset` is -1 if the end of the log is not known, as without the right to ask for it.
     `detail` is the text of the error. It is empty if there was none, or if a notice has it.
     """
 

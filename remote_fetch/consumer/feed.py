@@ -341,7 +341,7 @@ class Feed:
     def _count(self, ending: Ending) -> None:
         known = self._source.known(self.topic, self.number)
         first = max(ending.offset, self.log.log_start_offset or 0)
-        last = max((self.log.end_offset or 0) - 1, first)
+        last = -1 if self.log.end_offset is None else max(self.log.end_offset - 1, first)
         self._tell(Fallback(known, first, last, ending.reason))
 
     def _drop_scan(self) -> None:

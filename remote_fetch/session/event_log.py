@@ -112,7 +112,8 @@ def _words(event: Event) -> tuple[str, str] | None:
         case Fallback():
             what = f"not read from the store ({event.reason})"
             why = f"{event.reason}: {event.detail}" if event.detail else event.reason
-            return what, f"offsets {event.first_offset} to {event.last_offset} are not read from the store ({why})"
+            where = f"offsets {event.first_offset} to {event.last_offset} are " if event.last_offset >= 0 else ""
+            return what, f"{where}not read from the store ({why})"
         case RangeReread():
             return f"read again ({event.reason})", f"read again from position {event.position} ({event.reason})"
         case SegmentScanned():

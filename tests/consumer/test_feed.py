@@ -172,7 +172,7 @@ def test_a_failure_is_counted_by_its_reason(error: BaseException, reason: str, o
     feed, context, fallbacks = ended(error)
     assert feed.ending is not None
     assert (feed.ending.offset, feed.ending.reason, feed.ending.is_failure) == (7, reason, True)
-    assert fallbacks == [Fallback(PARTITION, 7, 7, reason)]
+    assert fallbacks == [Fallback(PARTITION, 7, -1, reason)]
     assert (context.open_circuit() is not None) == opens
 
 
@@ -303,7 +303,7 @@ def test_a_missing_locator_is_counted_as_a_fallback(unlocated: ErrorKind) -> Non
     feed, _, fallbacks = ended(unlocated=unlocated)
     assert feed.ending is not None
     assert feed.ending.reason == unlocated
-    assert fallbacks == [Fallback(PARTITION, 7, 7, unlocated)]
+    assert fallbacks == [Fallback(PARTITION, 7, -1, unlocated)]
 
 
 def broken() -> None:

@@ -36,6 +36,10 @@ LOGGED: list[tuple[Event, list[tuple[int, str]]]] = [
         [(logging.WARNING, f"{NAME}: offsets 1 to 2 are not read from the store (not-found)")],
     ),
     (
+        Fallback(PARTITION, 0, -1, "unauthorized"),
+        [(logging.WARNING, f"{NAME}: not read from the store (unauthorized)")],
+    ),
+    (
         Fallback(PARTITION, 1, 2, "format", "version 9"),
         [(logging.WARNING, f"{NAME}: offsets 1 to 2 are not read from the store (format: version 9)")],
     ),
