@@ -152,7 +152,7 @@ class RemoteFetchError(Exception):
 
     def __str__(self) -> str:
         place = []
-        if self.topic is not None:
+        if self.topic is not None and (self.partition is not None or repr(self.topic) not in self.message):
             place.append(self.topic if self.partition is None else f"{self.topic}-{self.partition}")
         if self.offset is not None:
             place.append(f"offset {self.offset}")

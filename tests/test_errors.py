@@ -165,6 +165,11 @@ def test_says_where(where: dict[str, Any], text: str) -> None:
     assert str(CorruptSegment("bad crc", **where)) == text
 
 
+def test_a_topic_is_not_named_twice() -> None:
+    assert str(CorruptSegment("no topic 't'", topic="t")) == "no topic 't'"
+    assert str(CorruptSegment("no topic 't'", topic="t", partition=0)) == "no topic 't' [t-0]"
+
+
 def test_the_representation_holds_the_message_alone() -> None:
     error = StorageTimeout("late", topic="t", hint="Wait")
     assert repr(error) == "StorageTimeout('late')"

@@ -73,7 +73,7 @@ class Registry:
         self._until = Deadline.after(0)
         self._has_told_rules = False
         if "url" not in self._config:
-            raise ConfigError("schema.registry.url is not set, and the format needs it", key="schema.registry.url")
+            raise ConfigError("the format needs a registry: set schema.registry.url (-r)", key="schema.registry.url")
         self.url = bare_url(self._config["url"])
 
     @property

@@ -154,7 +154,7 @@ def test_base64_keeps_every_byte(run: Run, bucket: str) -> None:
         pytest.param(("-f", "%q"), "%q is no field", id="-f"),
         pytest.param(("-s", "i", "-J"), "-s and -J exclude each other", id="-s and -J"),
         pytest.param(("-s", "value="), "-s: the format of the value is empty", id="-s empty"),
-        pytest.param(("-s", "key=avro"), "schema.registry.url is not set", id="-s avro"),
+        pytest.param(("-s", "key=avro"), "set schema.registry.url (-r)", id="-s avro"),
         pytest.param(("-s", "key=ix"), "-s: 'x' is no token of a format; there are b B h H", id="-s unknown"),
     ],
 )
