@@ -83,8 +83,8 @@ def typed_rows(
     Raises ConfigError and the errors of a registry.
     """
     parsed = Config.parse(config)
-    names = [topic if topic.startswith("^") else topic_name(topic) for topic in topics]  # -G takes expressions
-    plan = plan_typed(parsed, names)
+    names = [topic_name(topic) for topic in topics if not topic.startswith("^")]  # -G takes expressions
+    plan = plan_typed(parsed, names if len(names) == len(topics) else None)
     if plan is None:
         return None
     from remote_fetch.typed.columns import TypedColumns  # noqa: PLC0415 - its libraries are needed here only

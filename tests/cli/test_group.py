@@ -127,6 +127,9 @@ def test_records_before_an_error_are_printed_and_the_error_names_its_topic() -> 
 def test_topics_may_be_an_expression() -> None:
     """librdkafka takes a name that begins with ^ for one, as kcat says."""
     assert typed_rows({}, ["^orders-.*", "clicks"]) is None
+    avro = {"value.format": "avro-confluent", "schema.registry.url": "http://127.0.0.1:9"}
+    with pytest.raises(ConfigError, match="several topics are read by one schema"):
+        typed_rows(avro, ["^orders-.*"])  # no subject has the name of an expression
     with pytest.raises(UnknownTopic, match="is not a topic name"):
         typed_rows({}, ["orders-.*"])
 

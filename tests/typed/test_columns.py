@@ -476,7 +476,7 @@ def test_settings_that_are_wrong(
 def test_formats_without_a_registry_need_their_schema() -> None:
     with pytest.raises(ConfigError, match="set value"):
         typed_of(Config.parse({"value.format": "avro"}))
-    with pytest.raises(ConfigError, match="set schema.registry.url"):
+    with pytest.raises(ConfigError, match=r"set schema\.registry\.url"):
         typed_of(Config.parse({"value.format": "avro-confluent"}))
     assert plan_typed(Config.parse({}), ["t"]) is None
 
