@@ -78,21 +78,24 @@ def test_one_changed_byte(
     assert finding["segment"] in path.name
 
 
+@pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)
 def test_an_object_that_the_broker_lacks_too(
-    place: tuple[Rig, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    place: tuple[Rig, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], isolation: str
 ) -> None:
     """The broker reads the same object, so it gives nothing of that segment for ever. The others are compared."""
     rig, topic = place
     lost = sorted(rig.remote.glob(f"kafka-tiered-storage/{topic}-0-*/*.log"))[1]
     kept = shutil.move(lost, tmp_path)
+    limit = "fetch.remote.broker.timeout.ms=5000"
     try:
-        code = verify(rig, rig.remote, topic, "-J", "-q", "-X", "fetch.remote.broker.timeout.ms=5000")
+        code = verify(rig, rig.remote, topic, "-J", "-q", "-X", limit, "--isolation", isolation)
     finally:
         shutil.move(kept, lost)
     verdict = json.loads(capsys.readouterr().out)
     assert code == 3
     assert verdict["records"] > 50
-    assert [one for one in verdict["findings"] if one["error"] and lost.name in one["error"]]
+    (finding,) = (one for one in verdict["findings"] if not one["is_aborted_shown"])
+    assert lost.name in finding["error"]
 
 
 def test_a_lost_snapshot_is_a_finding(
