@@ -271,6 +271,18 @@ def test_a_symbolic_link_as_the_target(tmp_path: Path, is_there: bool) -> None:
     assert link.is_symlink()
 
 
+def test_a_target_in_a_directory_that_takes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The staging directory has a name that the user never typed."""
+
+    def mkdir(name: str, *_: Any) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+
+    monkeypatch.setattr("os.mkdir", mkdir)
+    to = str(tmp_path / "out")
+    with pytest.raises(ConfigError, match=f"^{to}: no files can be staged beside it: Permission denied"):
+        export_topic("codecs", to=to, config=config())
+
+
 def test_a_mount_point_as_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is empty, and no rename replaces it. A job that is done may have become one since."""
     monkeypatch.setattr("os.path.ismount", lambda path: Path(path) == tmp_path / "out")

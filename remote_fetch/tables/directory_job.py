@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from remote_fetch.errors import ConfigError, StorageUnavailable
+from remote_fetch.failures.file_errors import file_fault
 from remote_fetch.tables.job import JobSpec, all_records, saved_or_planned
 from remote_fetch.tables.job_records import Committed
 from remote_fetch.tables.report import TableReport, report_of
@@ -32,6 +33,14 @@ def run_directory_job(target: Target, url: str, spec: JobSpec) -> TableReport:
         return _run_and_commit(target, url, spec, began_s) if done is None else _report(done, url, began_s)
     except ConfigError:
         raise  # no other driver is the cause of it
+    except OSError as error:
+        if error.filename != target.staging:
+            raise
+        raise ConfigError(
+            f"{url}: no files can be staged beside it: {file_fault(error)}",
+            key="to",
+            hint="The user needs permission to write into the directory that holds the target",
+        ) from error
     except Exception:
         # Another driver that commits moves or removes the files that this one looks for. Of a task it is Spark's error.
         done = None if target.committed() is None else _finished(target, url)
