@@ -211,9 +211,11 @@ class Registry:
                 ) from None
             if status == 404 and (error.error_code in _MISSING_ID or subject is not None or may_lack_path):
                 named = f"the subject {subject}, version {what}" if subject is not None else f"the schema of {what}"
+                hint = "Choose another with value.schema.subject or key.schema.subject"
+                if error.error_code not in _MISSING_ID:  # a 404 of another server, or of another path of this one
+                    hint += ". Or the path of schema.registry.url is wrong: Apicurio has the API at /apis/ccompat/v7"
                 raise UnknownSchema(
-                    f"the schema registry {self.url} does not know {named}",
-                    hint=None if subject is None else "Choose another with value.schema.subject or key.schema.subject",
+                    f"the schema registry {self.url} does not know {named}", hint=None if subject is None else hint
                 ) from None
             if status in _AWAY:
                 raise RegistryUnavailable(f"the schema registry {self.url} answers {status}") from None
@@ -355,9 +357,13 @@ def _move_user(conf: dict[str, Any]) -> None:
 
 
 def _cause(error: Exception) -> str:
-    """The name of an error. With words for those of a server that speaks another protocol, such as a broker."""
+    """The system's words for an error, else its name. And words if the server speaks another protocol, as a broker."""
+    link: BaseException | None = error
+    while link is not None and not (isinstance(link, OSError) and link.strerror):
+        link = link.__cause__ or link.__context__
     name = type(error).__name__
-    return name if name not in _OF_OTHERS else f"{name}. Perhaps another server than a registry is there"
+    said = name if link is None else str(link.strerror)
+    return said if name not in _OF_OTHERS else f"{said}. Perhaps another server than a registry is there"
 
 
 def _may_pass(error: Exception) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -72,6 +73,20 @@ def test_a_registry_without_guids_knows_no_guid(double: RegistryDouble, body: An
         registry_of(double).written(SchemaRef(guid="00000000-0000-0000-0000-000000000001"))
     with pytest.raises(RegistryUnavailable, match="answers 404, not as a schema registry does"):
         registry_of(double).written(SchemaRef(id=1))
+    with pytest.raises(UnknownSchema, match=r"Or the path of schema\.registry\.url is wrong"):
+        registry_of(double).version("a", "latest")
+
+
+def test_a_registry_that_knows_no_subject_is_at_the_right_path(double: RegistryDouble) -> None:
+    with pytest.raises(UnknownSchema, match=r"or key\.schema\.subject$"):
+        registry_of(double).version("a", "latest")
+
+
+def test_a_registry_that_does_not_answer_is_told_with_the_systems_words() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(RegistryUnavailable, match="does not answer: Connection refused"):
+        Registry({"url": f"http://127.0.0.1:{port}"}, 0.1).version("a", "latest")
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
