@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from remote_fetch.config.files import read_file
 from remote_fetch.config.settings import Settings
-from remote_fetch.errors import ConfigError
+from remote_fetch.errors import ConfigError, RemoteFetchError
 from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister
 from remote_fetch.locate.listing import ListingLocator
@@ -58,7 +58,11 @@ def open_snapshot(settings: Settings) -> KnownTimelines:
     name = settings.locator_snapshot_file
     if name is None:
         raise ConfigError(f"remote.locator=snapshot needs {key}", key=key)
-    return KnownTimelines(load_timelines(read_file(name, key=key, max_bytes=_MAX_SNAPSHOT_BYTES))[1])
+    data = read_file(name, key=key, max_bytes=_MAX_SNAPSHOT_BYTES)
+    try:
+        return KnownTimelines(load_timelines(data)[1])
+    except RemoteFetchError as error:
+        raise error.at(object_name=name, hint=f"Check {key}") from None
 
 
 def open_broker_locator(settings: Settings, cluster: Cluster, say: Callable[[str], None]) -> BrokerLocator:

@@ -87,7 +87,7 @@ def test_a_snapshot_without_a_file(tmp_path: Path) -> None:
 def test_a_snapshot_that_is_none(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"anything but a snapshot")
-    with pytest.raises(RemoteFetchError):
+    with pytest.raises(RemoteFetchError, match=r"object .*/file\]\. Check remote\.locator\.snapshot\.file"):
         Session(Config.parse({"remote.locator": "snapshot", "remote.locator.snapshot.file": str(file)}), Bucket())
 
 
