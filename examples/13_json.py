@@ -21,6 +21,7 @@ bootstrap_servers, tier_url, topic, schema_file, directory = sys.argv[1:]
 report = export_topic(
     topic,
     to=directory,
+    end="latest",  # the records that are not tiered yet, too
     columns=["partition", "offset", "value"],
     config={
         "bootstrap.servers": bootstrap_servers,
