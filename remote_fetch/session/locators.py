@@ -43,7 +43,8 @@ def open_listing(fetcher: RemoteStorageFetcher, storage: Storage) -> ListingLoca
         raise ConfigError(
             f"the fetcher {type(fetcher).__name__} cannot list segments",
             key="remote.locator",
-            hint="Choose another locator than listing, or a fetcher with list_segments",
+            hint="Set bootstrap.servers (-b) and not remote.locator=listing, so that brokers tell the segments. Or use "
+            "a fetcher with list_segments",
         )
     return ListingLocator(listings_of(fetcher, storage.reader.renewal), _SegmentBytes(storage), all_at_once)
 

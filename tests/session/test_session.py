@@ -65,7 +65,7 @@ def test_partitions_are_looked_up_at_once(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_fetcher_that_cannot_list() -> None:
-    with pytest.raises(ConfigError, match="SegmentStore cannot list segments") as raised:
+    with pytest.raises(ConfigError, match=r"SegmentStore cannot list segments\. Set bootstrap\.servers") as raised:
         Session(Config.parse({}), SegmentStore())
     assert raised.value.key == "remote.locator"
 
