@@ -13,6 +13,7 @@ from __future__ import annotations
 import _thread
 import contextlib
 import logging
+import sys
 import threading
 import time
 import weakref
@@ -265,6 +266,8 @@ class Remote:
     def close(self) -> None:
         """End the feeds and the session. If the fetcher's `close` raises, that error is raised at the end."""
         self._is_closed = True
+        if sys.is_finalizing():  # the interpreter ends: no thread runs any more, and a new one would never begin
+            return
         saves = self.session.config.settings.locator_cache is not None
         with contextlib.ExitStack() as rest:  # it calls the last one first
             rest.callback(_call_within, _SAVE_S if saves else _CLOSE_S, self.session.close)

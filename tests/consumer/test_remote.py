@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -252,6 +254,30 @@ def test_the_session_of_a_forgotten_consumer_is_closed(
     gc.collect()
     assert closed.wait(30)
     assert eventually(lambda: set(threading.enumerate()) <= before)
+
+
+AT_EXIT = """
+from remote_fetch import RemoteConsumer
+
+class Application:
+    def __init__(self):
+        properties = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "group.id": "g"}
+        self.consumer = RemoteConsumer(
+            properties | {"fetch.remote.enabled": True, "remote.storage.url": "memory://tier"}
+        )
+
+    def __del__(self):
+        self.consumer.close()
+        print("closed")
+
+application = Application()
+"""
+
+
+def test_a_consumer_is_closed_when_the_interpreter_ends() -> None:
+    """No new thread begins there, and a wait for one would have no end."""
+    done = subprocess.run([sys.executable, "-c", AT_EXIT], capture_output=True, text=True, timeout=300, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("closed\n", "", 0)
 
 
 def test_closing_does_not_wait_for_a_broker_that_does_not_answer(
