@@ -138,6 +138,8 @@ class Session:
         configured = bool(parsed.given.intersection(_STORAGE_KEYS)) or parsed.settings.locator == SERVICE
         fetcher: RemoteStorageFetcher = NoStorage()
         notices = ["no remote storage is configured: everything comes through the broker"]
+        if parsed.settings.locator_url is not None:
+            notices[0] += ". To use remote.locator.url set remote.locator=service"
         if configured or "bootstrap.servers" not in parsed.librdkafka:
             fetcher = load_fetcher(parsed)
             notices = [f"not understood of the brokers' file: {text}" for text in completed.unmapped]

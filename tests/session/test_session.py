@@ -64,6 +64,15 @@ def test_partitions_are_looked_up_at_once(monkeypatch: pytest.MonkeyPatch) -> No
     assert [timeline.partition for timeline in found] == partitions
 
 
+def test_the_url_of_a_service_without_its_locator() -> None:
+    said: list[Event] = []
+    config = {"bootstrap.servers": "127.0.0.1:1", "remote.locator.url": "https://vending.example.org:8443"}
+    with Session.open(config, said.append):
+        pass
+    (notice,) = (event.text for event in said if isinstance(event, Notice))
+    assert notice.endswith("through the broker. To use remote.locator.url set remote.locator=service")
+
+
 def test_a_fetcher_that_cannot_list() -> None:
     with pytest.raises(ConfigError, match=r"SegmentStore cannot list segments\. Set bootstrap\.servers") as raised:
         Session(Config.parse({}), SegmentStore())
