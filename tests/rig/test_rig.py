@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig import node
 from tests.rig.artifacts import missing_tool
 from tests.rig.faults import failing_uploads, leader_epoch, new_leader_epoch, tier_folder
 from tests.rig.metrics import topic_metrics
@@ -129,3 +130,18 @@ def test_a_missing_tool_is_named(
     monkeypatch.setenv("PATH", str(tmp_path))
     reason = missing_tool()
     assert reason is None if missing is None else f"needs {missing}," in str(reason)
+
+
+def test_a_node_that_gets_the_files_of_an_earlier_one_has_ids_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier, data = tmp_path / "earlier", tmp_path / "data"
+    earlier.mkdir()
+    (earlier / "bootstrap.checkpoint").write_bytes(b"features")
+    (earlier / "meta.properties").write_text("#\nnode.id=1\ndirectory.id=theirs\nversion=1\ncluster.id=theirs\n")
+    monkeypatch.setattr(node, "formatted_folder", lambda version, roles: earlier)
+    Node(VERSIONS[0], tmp_path / "node", {"log.dirs": str(data), "process.roles": "broker", "node.id": "2"}).format("c")
+    assert (data / "bootstrap.checkpoint").read_bytes() == b"features"
+    lines = (data / "meta.properties").read_text().splitlines()
+    assert lines[:2] + lines[3:] == ["#", "node.id=2", "version=1", "cluster.id=c"]
+    assert len(lines[2].removeprefix("directory.id=")) == 22
