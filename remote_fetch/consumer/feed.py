@@ -114,6 +114,7 @@ class Feed:
         self._expected_id = expected_id
         self._source = source
         self._since_s = source.clock()
+        source.begin(topic)
         self._looks_again = False
         self.asks_brokers = False
         self.first_offset = self.offset = offset

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from itertools import count
 
 from confluent_kafka import KafkaException
@@ -26,6 +27,9 @@ SMALLEST_SHARE_BYTES = 64 << 10
 """How many bytes a feed may request ahead at least."""
 LOCAL_START_S = 30.0
 """How old a broker's answer about the offsets on its own disk may be."""
+
+_MOST_NAMED = 16
+"""How many topics are found for one request about local starts. This takes about as long as the request itself."""
 
 
 class FeedContext:
@@ -51,6 +55,7 @@ class FeedContext:
         self._topics: dict[str, tuple[int, dict[int, TopicIdPartition]]] = {}  # with the turn of the question
         self._forgotten: dict[str, int] = {}  # the turn of the last `forget`
         self._failures: dict[str, SharedFailure] = {}
+        self._begun: set[str] = set()  # topics of feeds that have begun
         self._local_starts: dict[TopicIdPartition, tuple[float, int | None]] = {}
         self._asking = threading.Lock()
         self._naming = threading.Lock()
@@ -68,6 +73,10 @@ class FeedContext:
     def queued_bytes(self) -> int:
         """How many decoded bytes of one feed may wait in its queue, and as many in its scan. One chunk may always."""
         return self._queued_bytes // self._readers // 2
+
+    def begin(self, topic: str) -> None:
+        """Note that a feed of the topic begins, so that the next request for local starts is for this topic too."""
+        self._begun.add(topic)
 
     def partition(self, topic: str, number: int) -> TopicIdPartition:
         """The partition with its topic id. Raises UnknownTopic and KafkaException."""
@@ -119,12 +128,23 @@ class FeedContext:
         with self._asking:
             known = self._local_starts.get(partition)
             if known is None or self.clock() - known[0] > max_age_s:
+                self._name_begun()
                 topics = tuple(self._topics.values())
                 others = [each for _, topic in topics for each in topic.values() if self._goes_along(each, partition)]
                 wanted = [partition, *others]
                 found = self.session.local_starts(wanted)
                 self._local_starts.update({each: (self.clock(), found.get(each)) for each in wanted})
             return self._local_starts[partition][1]
+
+    def _name_begun(self) -> None:
+        """Find the partitions of some topics whose feeds have begun. An error is left to these feeds."""
+        named = 0
+        while self._begun and named < _MOST_NAMED:
+            topic = self._begun.pop()
+            if not self._known(topic):
+                named += 1
+                with suppress(BaseException):  # a fetcher may have a bug, and a panic in Rust is no Exception
+                    self._found(topic)
 
     def _goes_along(self, other: TopicIdPartition, partition: TopicIdPartition) -> bool:
         """Whether a request for the local start of a partition is also for this other one."""

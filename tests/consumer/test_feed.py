@@ -254,6 +254,31 @@ def test_one_question_is_for_all_known_partitions_of_all_topics() -> None:
     assert asked[1:] == [[other, PARTITION], [PARTITION, sibling, other]], "an unknown one costs the others a request"
 
 
+def test_one_question_is_for_the_topics_of_feeds_that_have_begun() -> None:
+    """Else each of a few workers asks for its own topic."""
+    asked: list[list[str]] = []
+
+    def partitions(topic: str, _: object) -> list[TopicIdPartition]:
+        if topic == "gone":
+            raise UnknownTopic("it is gone", topic=topic)
+        return [TopicIdPartition(Uuid(topic.encode() * 16), topic, 0)]
+
+    def local_starts(wanted: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
+        asked.append(sorted({each.topic for each in wanted}))
+        return dict.fromkeys(wanted, 10)
+
+    session: Any = SimpleNamespace(locator=SimpleNamespace(partitions=partitions), local_starts=local_starts)
+    context = FeedContext(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20)
+    names = "abcdefghijklmnopqrst"
+    for name in ("gone", *names, "a"):
+        Feed(context, name, 0, 7)
+    for name in names:
+        assert context.local_start(context.partition(name, 0), 30.0) == 10
+    assert len(asked) == 2
+    assert len(asked[0]) >= 16, "few of them are found first, because over a slow line each takes long"
+    assert asked[1] == [*names]
+
+
 def test_partitions_on_the_brokers_disks_cost_one_question_for_all() -> None:
     """A service that has read to the end of each log starts again. Each further question would be for one partition."""
     asked: list[str] = []
