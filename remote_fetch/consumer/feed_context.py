@@ -143,7 +143,7 @@ class FeedContext:
             topic = self._begun.pop()
             if not self._known(topic):
                 named += 1
-                with suppress(BaseException):  # a fetcher may have a bug, and a panic in Rust is no Exception
+                with suppress(BaseException):  # as in `Lookups`
                     self._found(topic)
 
     def _goes_along(self, other: TopicIdPartition, partition: TopicIdPartition) -> bool:
