@@ -36,6 +36,12 @@ class Certificates:
     revocations: Path
 
 
+_SIGNS = x509.KeyUsage(
+    key_cert_sign=True, crl_sign=True, digital_signature=False, content_commitment=False, key_encipherment=False,
+    data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
+)  # fmt: skip
+
+
 def make_certificates(folder: Path) -> Certificates:
     """A new authority, and a certificate for 127.0.0.1 and localhost that it signed."""
     folder.mkdir(parents=True)
@@ -44,6 +50,7 @@ def make_certificates(folder: Path) -> Certificates:
     authority = (
         _begun(name, name, own_key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_SIGNS, critical=True)  # Python 3.13 wants it
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(own_key.public_key()), critical=False)
         .sign(own_key, hashes.SHA256())
     )
