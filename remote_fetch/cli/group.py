@@ -164,6 +164,6 @@ def _has_failed(message: Any) -> bool:
 def _failure(message: Any) -> KafkaException:
     """The error of a message. It names the topic: a group may read several."""
     error, topic = message.error(), message.topic()
-    if topic is None:
+    if topic is None or topic in error.str():  # of a topic that is not there, which has no partition
         return KafkaException(error)
     return KafkaException(KafkaError(error.code(), f"{topic} [{message.partition()}]: {error.str()}"))

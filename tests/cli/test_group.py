@@ -25,9 +25,10 @@ class Message:
     at: int
     number: int = 0
     code: int | None = None
+    says: str | None = None
 
     def error(self) -> KafkaError | None:
-        return None if self.code is None else KafkaError(self.code)
+        return None if self.code is None else KafkaError(self.code, self.says)
 
     def topic(self) -> str:
         return "topic"
@@ -122,6 +123,14 @@ def test_records_before_an_error_are_printed_and_the_error_names_its_topic() -> 
     with pytest.raises(KafkaException, match=r"topic \[1\]: Broker: Topic authorization failed") as raised:
         next(batches)
     assert raised.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_an_error_that_names_its_topic_is_kept() -> None:
+    """A topic that is not there has no partition, though librdkafka gives the error one."""
+    failed = Message(0, 0, KafkaError.UNKNOWN_TOPIC_OR_PART, "Subscribed topic not available: topic")
+    with pytest.raises(KafkaException) as raised:
+        next(member_of(Group([[failed]])).batches(None))
+    assert raised.value.args[0].str() == failed.says
 
 
 def test_topics_may_be_an_expression() -> None:
