@@ -224,8 +224,8 @@ def test_the_build_requirements_are_said_once_more_for_the_locks() -> None:
 
 def test_the_licenses_of_compiled_code_are_shipped() -> None:
     """Each crate of the native decoder is named: a wheel contains some of them, and their licenses ask for a copy."""
-    assert "THIRD-PARTY.txt" in PROJECT["project"]["license-files"]
-    head, *texts = (ROOT / "THIRD-PARTY.txt").read_text(encoding="utf-8").split("-" * 80 + "\n")
+    assert "NOTICE" in PROJECT["project"]["license-files"]
+    head, *texts = (ROOT / "NOTICE").read_text(encoding="utf-8").split("-" * 80 + "\n")
     lists = [set(re.split(r",\s+", part.partition(":\n")[2].strip())) for part in head.strip().split("\n\n")[1:]]
     lock = tomllib.loads((ROOT / "remote_fetch/decode/native/Cargo.lock").read_text(encoding="utf-8"))
     crates = {package["name"] for package in lock["package"]} - {"remote-fetch-native"}

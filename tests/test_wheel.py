@@ -71,7 +71,7 @@ def test_what_the_wheel_holds(wheel: Path) -> None:
     assert Path(libraries[0]).parent == Path("remote_fetch/decode")
     assert {"remote_fetch/decode/_native.pyi", "remote_fetch/py.typed", "fetchers/py.typed"} <= names
     licenses = {Path(name).name for name in names if ".dist-info/licenses/" in name}
-    assert licenses == {"LICENSE", "THIRD-PARTY.txt"}
+    assert licenses == {"LICENSE", "NOTICE"}
     assert not [name for name in names if name.endswith(NO_SOURCES)]
 
 
