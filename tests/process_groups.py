@@ -4,8 +4,8 @@ Rules of the file:
 
 - A file runs in one process, whole. The files of `_TOGETHER` run in one process together, so that Spark is started
   twice and not in each process.
-- To start a broker takes ten seconds of a core. So the first `_BROKER_PROCESSES` processes take the files with brokers,
-  and the others help with them only if nothing else is left.
+- A broker takes two seconds of a core to start, and a twentieth of a core at rest. So the first `_BROKER_PROCESSES`
+  processes take the files with brokers, and the others help with them only if nothing else is left.
 - This changes the order and the place of tests, and nothing else: every file runs.
 """
 
