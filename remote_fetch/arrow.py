@@ -9,6 +9,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -124,6 +125,7 @@ class _Batches:
     def __init__(self, session: Session, batches: Iterator[pa.RecordBatch]) -> None:
         self._session = session
         self._batches = batches
+        self._pid = os.getpid()
 
     def __iter__(self) -> Self:
         return self
@@ -136,4 +138,5 @@ class _Batches:
             raise
 
     def __del__(self) -> None:
-        self._session.close()
+        if os.getpid() == self._pid:  # the threads are not in a forked child, and may have held locks of the session
+            self._session.close()

@@ -6,6 +6,8 @@ Rules of the file:
   code: that of an AdminClient completes futures, that of any client calls `oauth_cb`. There the last reference may go,
   and there Python's collector may run. Then a new thread ends the client. The same holds for the `close` of a consumer,
   because a stream that is dropped there closes its consumers.
+- A forked child has none of the threads of its parent's clients. To end such a client, librdkafka would wait for ever,
+  or abort the process. So a child closes and ends none of them.
 - The consumer class is that of confluent_kafka's C module, not `confluent_kafka.Consumer`: tracers (OpenTelemetry,
   ddtrace) and patches of a site replace that name. A replaced class would trace the reading of `__remote_log_metadata`,
   or would make a RemoteConsumer inside of a RemoteConsumer, for ever.
@@ -17,11 +19,15 @@ Rules of the file:
 from __future__ import annotations
 
 import _thread
+import ctypes
 import gc
+import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
+from typing import Any, Self
 
 from confluent_kafka import admin, cimpl
 
@@ -39,11 +45,33 @@ _PAUSES = 300
 class _EndsElsewhere:
     """Hands a client that ends to a new thread, unless the thread that ends it was made by Python."""
 
+    _is_inherited = False
+    """Whether this is a forked child, and its parent made the client."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        self = super().__new__(cls, *args, **kwargs)
+        _CLIENTS.add(self)
+        return self
+
     def __del__(self, *, is_exit: Callable[[], bool] = sys.is_finalizing) -> None:
         if is_exit():  # the modules may be gone, and so may this one. Threads that Python did not make wait for ever
             return
         if not _is_pythons_thread():
             _thread.start_new_thread(_end, ([self],))
+
+
+_CLIENTS: weakref.WeakSet[_EndsElsewhere] = weakref.WeakSet()
+
+
+def _keep_in_child() -> None:
+    """Give each client a reference that nothing takes back, also not the end of the interpreter."""
+    for client in _CLIENTS:
+        client._is_inherited = True
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_keep_in_child)
 
 
 def _is_pythons_thread() -> bool:
@@ -75,8 +103,10 @@ class Consumer(_EndsElsewhere, cimpl.Consumer):
     def close(self) -> None:
         """As the parent's. In a thread that Python did not make, a new thread closes, and this waits a bounded time.
 
-        If it is the client's own thread, the close waits until this has returned.
+        If it is the client's own thread, the close waits until this has returned. A forked child closes nothing.
         """
+        if self._is_inherited:
+            return
         if _is_pythons_thread():
             super().close()
             return

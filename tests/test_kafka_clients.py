@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -96,6 +97,37 @@ def test_a_stream_is_dropped_in_its_client_s_own_thread() -> None:
     """Its session closes the consumer there, and librdkafka would abort the process."""
     done = subprocess.run([sys.executable, "-c", DROPS], capture_output=True, text=True, timeout=600, check=False)
     assert (done.stderr, done.returncode) == ("", 0)
+
+FORKS = """
+import gc, os, sys
+from remote_fetch.arrow import _Batches
+from remote_fetch.kafka_clients import AdminClient, Consumer
+from remote_fetch.session.session import Session
+
+properties = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+clients = [Consumer({**properties, "group.id": "g"}) for _ in range(3)] + [AdminClient(properties)]
+for consumer in clients[:3]:
+    consumer.subscribe(["t"])
+session = Session.open({**properties, "remote.storage.url": "memory://tier"})
+session.brokers.cluster._is_unchecked = False
+session.brokers.cluster.catcher()
+stream = _Batches(session, iter(()))
+child = os.fork()
+if child == 0:
+    clients.pop(0).close()
+    clients.pop(0)
+    del stream, session
+    gc.collect()
+    sys.exit(7)  # one more client ends with the interpreter
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
+def test_a_forked_child_ends_no_client_of_its_parent() -> None:
+    """librdkafka would wait for threads that are in the parent process, or abort the child."""
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=300, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("7\n", "", 0)
 
 
 @pytest.mark.slow
