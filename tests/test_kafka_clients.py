@@ -98,6 +98,7 @@ def test_a_stream_is_dropped_in_its_client_s_own_thread() -> None:
     done = subprocess.run([sys.executable, "-c", DROPS], capture_output=True, text=True, timeout=600, check=False)
     assert (done.stderr, done.returncode) == ("", 0)
 
+
 FORKS = """
 import gc, os, sys
 from remote_fetch.arrow import _Batches
