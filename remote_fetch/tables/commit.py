@@ -171,8 +171,8 @@ class MovingCommit:
             self._put(name, content, staging)
 
     def remove(self, name: str) -> None:
-        """As `CommitStrategy.remove`."""
-        self._fs.rm(name, recursive=True)
+        """As `CommitStrategy.remove`. FTP's filesystem takes a missing file, and one with `recursive`, for a folder."""
+        self._fs.rm(name, recursive=self._fs.info(name)["type"] == "directory")
 
     def publish(self, placements: Sequence[Placement], manifest: bytes, *, staging: str, target: str) -> None:
         """As `CommitStrategy.publish`."""

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import pytest
 from botocore.exceptions import ClientError
+from fsspec.implementations.memory import MemoryFileSystem
 from s3fs.errors import translate_boto_error
 
 from remote_fetch.errors import ConfigError, MissingExtra, RetriableError, StorageTimeout
@@ -374,6 +375,26 @@ def test_a_directory_that_fsspec_takes_for_a_pattern(tmp_path: Path, name: str) 
 def test_an_unknown_store() -> None:
     with pytest.raises(ConfigError, match=r"to=nowhere://\.\.\.: Protocol not known"):
         Target("nowhere://bucket/orders", "job")
+
+
+def test_a_removal_over_ftp() -> None:
+    """fsspec's FTP removes a folder if a file is not there, or if it is to be removed with what is in it."""
+
+    class Ftp(MemoryFileSystem):  # type: ignore[misc]
+        def rm(self, path: str, recursive: bool = False, maxdepth: int | None = None) -> None:
+            if recursive != self.isdir(path) or not self.exists(path):
+                raise AssertionError("550 Not a directory")
+            super().rm(path, recursive, maxdepth)
+
+    filesystem, root = Ftp(), f"/{uuid4().hex}"
+    commit = MovingCommit(filesystem)
+    for name in ("a", "folder/b"):
+        commit.put(f"{root}/{name}", b"x")
+    for name in ("a", "folder"):
+        commit.remove(f"{root}/{name}")
+        with pytest.raises(FileNotFoundError):
+            commit.remove(f"{root}/{name}")
+    assert filesystem.ls(root) == []
 
 
 @pytest.mark.parametrize("url", ["s3://bucket", "s3://bucket/", "/"])
