@@ -57,7 +57,7 @@ _UNCOMPARED = frozenset((Reason.NOT_TIERED, Reason.UNSTABLE, Reason.LOCAL, Error
 class Finding:
     """Something that is wrong with a step: a difference, or the error of the store or of the broker in `text`.
 
-    `is_of_broker`: the broker gives nothing of the step, although it answers.
+    `is_of_broker`: the broker answers, and does not give records of the step.
     `is_aborted_shown`: the broker shows a record of an aborted transaction under read_committed. Kafka 3.6 to 3.9.0 do
     (KAFKA-17801).
     """
@@ -191,7 +191,8 @@ def _compare(mine: RowStream, theirs: RowStream, step: PlanStep) -> tuple[Findin
     except RemoteFetchError as error:
         if not error.falls_back:
             raise
-        return finding or Finding(step, text=str(error)), False
+        is_of_broker = mine.below(step.stop_offset) is not None  # a store that has failed has no more rows
+        return finding or Finding(step, text=str(error), is_of_broker=is_of_broker), False
     return finding, True
 
 

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError
 
 from remote_fetch import read_arrow
 from remote_fetch.checks.verify import PartitionVerdict, choose, has_segments, verify
-from remote_fetch.errors import ConfigError, ErrorKind, Unlocatable
+from remote_fetch.errors import ConfigError, ErrorKind, Unlocatable, UnsupportedFormat
 from remote_fetch.model import IsolationLevel
 from remote_fetch.observe import Notice
 from remote_fetch.plan.ranges import BrokerRange, Reason
@@ -208,6 +208,24 @@ def test_a_broker_that_cannot_read_a_segment(tmp_path: Path, fault: str) -> None
     assert ("no such object" if fault == "both" else "gave nothing from offset 60") in finding.text
     assert verdict.records == 81
     assert broker.asked == [(0, 40), (80, 119)]
+
+
+def test_a_record_that_the_brokers_client_cannot_give(
+    check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a header key that is not UTF-8. The next segments are compared."""
+    read = OtherBucket.read
+
+    def failing(self: OtherBucket, step: BrokerRange, *how: Any) -> Iterator[pa.RecordBatch]:
+        if step.first_offset <= 25 <= step.last_offset:
+            yield from read(self, replace(step, last_offset=24), *how)
+            raise UnsupportedFormat("the client cannot give it")
+        yield from read(self, step, *how)
+
+    monkeypatch.setattr(OtherBucket, "read", failing)
+    verdict = check(tmp_path / "sound")
+    (finding,) = verdict.findings
+    assert (finding.step.first_offset, finding.text, finding.is_of_broker) == (20, "the client cannot give it", True)
 
 
 def test_a_hole_has_what_the_broker_has_there(check: Check, tmp_path: Path) -> None:
