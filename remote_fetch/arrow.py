@@ -9,6 +9,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -138,5 +139,7 @@ class _Batches:
             raise
 
     def __del__(self) -> None:
-        if os.getpid() == self._pid:  # the threads are not in a forked child, and may have held locks of the session
+        if os.getpid() == self._pid:
             self._session.close()
+        else:  # a forked child: the end of the reading would wait for threads that are not there, or for their locks
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._batches))  # nothing takes this back, see `kafka_clients`

@@ -100,9 +100,10 @@ def test_a_stream_is_dropped_in_its_client_s_own_thread() -> None:
 
 
 FORKS = """
-import gc, os, sys
+import gc, os, signal, sys
 from remote_fetch.arrow import _Batches
 from remote_fetch.kafka_clients import AdminClient, Consumer
+from remote_fetch.session.broker import _give_back
 from remote_fetch.session.session import Session
 
 properties = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
@@ -111,10 +112,19 @@ for consumer in clients[:3]:
     consumer.subscribe(["t"])
 session = Session.open({**properties, "remote.storage.url": "memory://tier"})
 session.brokers.cluster._is_unchecked = False
-session.brokers.cluster.catcher()
-stream = _Batches(session, iter(()))
+catcher = session.brokers.cluster.catcher()
+
+def reading():  # as a stream that is in the middle of what the broker gives
+    try:
+        yield 1
+    finally:
+        _give_back(catcher)
+
+stream = _Batches(session, reading())
+next(stream)
 child = os.fork()
 if child == 0:
+    signal.alarm(200)
     clients.pop(0).close()
     clients.pop(0)
     del stream, session
