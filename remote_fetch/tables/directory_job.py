@@ -33,20 +33,18 @@ def run_directory_job(target: Target, url: str, spec: JobSpec) -> TableReport:
         return _run_and_commit(target, url, spec, began_s) if done is None else _report(done, url, began_s)
     except ConfigError:
         raise  # no other driver is the cause of it
-    except OSError as error:
-        if error.filename != target.staging:
-            raise
-        raise ConfigError(
-            f"{url}: no files can be staged beside it: {file_fault(error)}",
-            key="to",
-            hint="The user needs permission to write into the directory that holds the target",
-        ) from error
-    except Exception:
+    except Exception as error:
         # Another driver that commits moves or removes the files that this one looks for. Of a task it is Spark's error.
         done = None if target.committed() is None else _finished(target, url)
-        if done is None:
-            raise
-        return _report(done, url, began_s, notices=[_OVERTAKEN])
+        if done is not None:
+            return _report(done, url, began_s, notices=[_OVERTAKEN])
+        if isinstance(error, PermissionError) and error.filename == target.staging:
+            raise ConfigError(
+                f"{url}: no files can be staged beside it: {file_fault(error)}",
+                key="to",
+                hint="The user needs permission to write into the directory that holds the target",
+            ) from error
+        raise
 
 
 def _run_and_commit(target: Target, url: str, spec: JobSpec, began_s: float) -> TableReport:

@@ -105,13 +105,22 @@ def test_one_commits_while_the_other_finishes_its_commit(tmp_path: Path, monkeyp
     assert export(topic, where).rows == 20
 
 
-def test_one_commits_while_a_task_of_the_other_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark's error of a task is no OSError, whatever its cause."""
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(RuntimeError("Job aborted due to stage failure: FileNotFoundError"), id="Spark"),
+        pytest.param(FileNotFoundError(2, "No such file or directory", "/a/file"), id="a file"),
+    ],
+)
+def test_one_commits_while_a_task_of_the_other_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """A file of it is gone. Spark's error of a task is no OSError, whatever its cause."""
     topic, where = Topic(tmp_path / "tier").grow(1), directory(tmp_path)
 
     def commit() -> None:
         export(topic, where)
-        raise RuntimeError("Job aborted due to stage failure: FileNotFoundError")
+        raise error
 
     first_calls(monkeypatch, Staging, "finish", commit)
     assert export(topic, where).rows == 20
