@@ -29,17 +29,25 @@ class Difference:
 
 
 class RowStream:
-    """Rows in order of their offsets, taken in pieces that a caller chooses. `taken` counts them."""
+    """Rows in order of their offsets, taken in pieces that a caller chooses. `taken` counts them.
+
+    `has_failed`: the batches have raised an error.
+    """
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches: Iterator[pa.RecordBatch] = iter(batches)
         self._batch: pa.RecordBatch | None = None
         self.taken = 0
+        self.has_failed = False
 
     def below(self, stop: int) -> pa.RecordBatch | None:
         """The next rows, with offsets below `stop`. They are not taken. None: there are no more."""
         while self._batch is None or not self._batch.num_rows:
-            self._batch = next(self._batches, None)
+            try:
+                self._batch = next(self._batches, None)
+            except BaseException:
+                self.has_failed = True
+                raise
             if self._batch is None:
                 return None
         offsets = self._batch.column("offset")

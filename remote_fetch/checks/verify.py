@@ -177,22 +177,21 @@ def _verify_partition(
 def _compare(mine: RowStream, theirs: RowStream, step: PlanStep) -> tuple[Finding | None, bool]:
     """A finding if something is wrong, and whether `theirs` is behind the step. It is not if one side has failed.
 
-    The broker may have stalled at the next step's records. So it is blamed if the store has a row that it did not give.
+    The broker may have failed at the next step's records. So it is blamed if the store has a row that it did not give.
     """
     finding = None
     try:
         difference = first_difference(mine, theirs, step.stop_offset)
         finding = Finding(step, difference) if difference is not None else None
         theirs.skip_below(step.stop_offset)
-    except BrokerStalled as error:
-        if finding is None and (isinstance(step, BrokerRange) or mine.below(step.stop_offset) is not None):
-            finding = Finding(step, text=error.args[0].str(), is_of_broker=True)
-        return finding, False
-    except RemoteFetchError as error:
-        if not error.falls_back:
+    except (BrokerStalled, RemoteFetchError) as error:
+        if isinstance(error, RemoteFetchError) and not error.falls_back:
             raise
-        is_of_broker = mine.below(step.stop_offset) is not None  # a store that has failed has no more rows
-        return finding or Finding(step, text=str(error), is_of_broker=is_of_broker), False
+        text, is_of_broker = error.args[0].str() if isinstance(error, BrokerStalled) else str(error), theirs.has_failed
+        is_of_step = not is_of_broker or isinstance(step, BrokerRange) or mine.below(step.stop_offset) is not None
+        if finding is None and is_of_step:
+            finding = Finding(step, text=text, is_of_broker=is_of_broker)
+        return finding, False
     return finding, True
 
 

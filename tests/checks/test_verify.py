@@ -210,15 +210,17 @@ def test_a_broker_that_cannot_read_a_segment(tmp_path: Path, fault: str) -> None
     assert broker.asked == [(0, 40), (80, 119)]
 
 
+@pytest.mark.parametrize("bad", [20, 25])
 def test_a_record_that_the_brokers_client_cannot_give(
-    check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: int
 ) -> None:
-    """As with a header key that is not UTF-8. The next segments are compared."""
+    """As with a header key that is not UTF-8. The segments before and after it are compared."""
     read = OtherBucket.read
 
     def failing(self: OtherBucket, step: BrokerRange, *how: Any) -> Iterator[pa.RecordBatch]:
-        if step.first_offset <= 25 <= step.last_offset:
-            yield from read(self, replace(step, last_offset=24), *how)
+        if step.first_offset <= bad <= step.last_offset:
+            if step.first_offset < bad:
+                yield from read(self, replace(step, last_offset=bad - 1), *how)
             raise UnsupportedFormat("the client cannot give it")
         yield from read(self, step, *how)
 
