@@ -17,7 +17,7 @@ from remote_fetch.consumer.feed import Ending, Feed
 from remote_fetch.consumer.feed_context import FeedContext
 from remote_fetch.consumer.handover import Handover
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
-from remote_fetch.consumer.offsets import BEGINNING, END, may_be_tiered, place_of
+from remote_fetch.consumer.offsets import BEGINNING, END, TAIL, may_be_tiered, place_of
 from remote_fetch.consumer.settings import ResetPolicy
 from remote_fetch.consumer.states import (
     Action,
@@ -89,9 +89,11 @@ class Transitions:
 
     def read_again(self, partition: AssignedPartition) -> None:
         """Read the store from the application's position on once more. The records that wait are dropped."""
-        known, begun = partition.position, partition.state
+        known, begun, feed = partition.position, partition.state, partition.feed
         is_begun = known.next_offset >= 0
         offset, epoch = (known.next_offset, known.leader_epoch) if is_begun else (begun.offset, begun.leader_epoch)
+        if offset <= TAIL and feed is not None:  # the log has grown since the feed counted back from its end
+            offset = feed.first_offset
         self.apply(partition, begun.sought(offset, leader_epoch=epoch))
 
     def _carry_out(self, partition: AssignedPartition, action: Action) -> None:

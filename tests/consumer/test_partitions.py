@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from remote_fetch.consumer.assigned import AssignedPartition
 from remote_fetch.consumer.due_work import DueWork
 from remote_fetch.consumer.feed import Ending
-from remote_fetch.consumer.offsets import BEGINNING, END, INVALID, STORED
+from remote_fetch.consumer.offsets import BEGINNING, END, INVALID, STORED, TAIL
 from remote_fetch.consumer.settings import ResetPolicy
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.plan.ranges import Reason
@@ -265,6 +265,18 @@ def test_after_a_long_pause_the_store_is_read_again(paused_s: int) -> None:
         (True, 5, True) if is_same else (False, 6, False)
     )
     assert bench.mode(1) == "broker"
+
+
+def test_a_long_pause_does_not_count_back_from_the_end_again() -> None:
+    """The records that were written during the pause would be skipped."""
+    bench = Bench({0: TAIL - 10})
+    feed = bench.feed(0)
+    feed.first_offset = feed.offset = 90
+    bench.partitions.pause(bench.partitions.assigned.values())
+    bench.clock.now_s += 61
+    bench.partitions.resume(bench.partitions.assigned.values())
+    assert bench.feed(0) is not feed
+    assert bench.feed(0).first_offset == 90
 
 
 def test_a_pause_of_an_unassigned_partition_counts_if_librdkafka_knows_it() -> None:
