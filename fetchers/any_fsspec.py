@@ -19,7 +19,6 @@ Rules of the file:
 from __future__ import annotations
 
 import re
-import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
 from inspect import signature
@@ -37,7 +36,7 @@ from fetchers._store import FsspecStore, failure_of_library
 from remote_fetch.caller_thread import CallerThread
 from remote_fetch.errors import ConfigError, MissingExtra, RemoteFetchError, StorageTimeout, StorageUnavailable
 from remote_fetch.failures.causes import as_cause
-from remote_fetch.hosts import shown_url
+from remote_fetch.hosts import close_ssh_with, shown_url
 from remote_fetch.model import Buffer
 
 __all__ = ["AnyStore", "FsspecFetcher"]
@@ -171,10 +170,7 @@ class FsspecFetcher(ComposedFetcher):
                 raise
             hint = _OF_HADOOP if library[1] in ("libjvm", "libhdfs") else None
             raise MissingExtra(f"{self.protocol}:// cannot be read: {library[0]}", hint=hint) from error
-        close = getattr(getattr(filesystem, "client", None), "close", None)
-        if close is not None and not getattr(filesystem, "async_impl", False):
-            # A client of paramiko that nothing refers to keeps its connection and its thread.
-            weakref.finalize(filesystem, close).atexit = False
+        close_ssh_with(filesystem)
         return filesystem
 
 

@@ -17,7 +17,7 @@ from remote_fetch.errors import ConfigError, MissingExtra
 from remote_fetch.failures.causes import as_cause
 from remote_fetch.failures.store_errors import failure_of
 from remote_fetch.fetch.plugins import scheme_of
-from remote_fetch.hosts import without_slash
+from remote_fetch.hosts import close_ssh_with, without_slash
 
 __all__ = ["direct", "folder_of", "is_object_store", "open_filesystem", "protocols_of"]
 
@@ -84,8 +84,9 @@ def _of_url(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
         found: tuple[Any, str] = url_to_fs(url, **options)
     except TypeError:
         taken = {name: value for name, value in options.items() if name != "use_listings_cache"}
-        found = url_to_fs(url, **taken, skip_instance_cache=True)
+        found = url_to_fs(url, **{**taken, "skip_instance_cache": True})
         found[0].dircache.use_listings_cache = False
+        close_ssh_with(found[0])
     return found
 
 

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from struct import pack
-from types import SimpleNamespace
 from typing import Any, ClassVar
 from zipfile import ZipFile
 
@@ -528,24 +527,39 @@ def test_a_connection_that_failed_is_not_used_again(connected: FsspecStore, monk
     assert [one.used for one in Connected.opened] == [2, 2]
 
 
-def test_a_connection_ends_with_its_filesystem(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread of paramiko keeps a connection open that nothing else refers to."""
-    closed: list[str] = []
+class Client:
+    """As paramiko's."""
+
+    __module__ = "paramiko.client"
+    closed = 0
+
+    def close(self) -> None:
+        Client.closed += 1
+
+
+def test_a_connection_of_ssh_ends_with_its_filesystem(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But not with another filesystem that shows the client of the first one as its own."""
 
     class WithClient(Connected):
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
-            self.client = SimpleNamespace(close=lambda: closed.append("a client"))
+            self.client = Client()
 
-    monkeypatch.setitem(_registry, "sftp", WithClient)
+    class Cache(Connected):
+        @property
+        def client(self) -> Client:
+            return Client()
+
     monkeypatch.setattr(Connected, "opened", [])
-    fetcher = opened("sftp://host/x")
-    assert fetcher.opened_store().get("a", 2, 5) == b"234"
-    fetcher.close()
-    assert not closed
-    Connected.opened.clear()
-    gc.collect()
-    assert closed == ["a client"]
+    monkeypatch.setattr(Client, "closed", 0)
+    for kind in (WithClient, Cache):
+        monkeypatch.setitem(_registry, "sftp", kind)
+        fetcher = opened("sftp://host/x")
+        assert fetcher.opened_store().get("a", 2, 5) == b"234"
+        fetcher.close()
+        Connected.opened.clear()
+        gc.collect()
+        assert Client.closed == 1
 
 
 def test_a_filesystem_that_waits_for_ever_holds_up_no_listing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import fsspec
 import pytest
@@ -48,12 +50,22 @@ def test_another_library_for_a_scheme_keeps_its_own_options(scheme: str) -> None
 def test_a_filesystem_of_ssh_hands_each_option_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client refuses those that it does not know."""
 
+    class Client(SimpleNamespace):
+        __module__ = "paramiko.client"
+
+    closed: list[str] = []
+
     class Strict(MemoryFileSystem):  # type: ignore[misc]
         def __init__(self, host: str) -> None:
             super().__init__()
+            self.client = Client(close=lambda: closed.append("a connection"))
 
     monkeypatch.setitem(_registry, "sftp", Strict)
-    filesystem, _ = open_filesystem("sftp://", {"host": "h"}, key="to")
+    filesystem, _ = open_filesystem("sftp://", {"host": "h", "skip_instance_cache": False}, key="to")
     assert not filesystem.dircache.use_listings_cache
+    assert not closed
+    del filesystem
+    gc.collect()
+    assert closed == ["a connection"]
     with pytest.raises(ConfigError, match="TypeError"):
         open_filesystem("sftp://", {"host": "h", "port": 1}, key="to")
