@@ -203,9 +203,9 @@ class AzureFetcher(CloudFetcher):
                 key=OPTIONS + "connection_string",
                 hint="Copy it whole from the account's access keys: AccountName=...;AccountKey=...;EndpointSuffix=...",
             )
-        if connection or "AZURE_STORAGE_ANON" in os.environ:
-            return given
-        return {"anon": False, **given}  # before 2026.4 adlfs looks for no credentials unless it is told to
+        from remote_fetch.redirects.azure import not_anonymous  # noqa: PLC0415 - the extra brings what it loads
+
+        return not_anonymous(given)
 
     def prepare(self, filesystem: Any, timeouts: Timeouts) -> None:
         """As `CloudFetcher.prepare`: replaces adlfs's client."""

@@ -10,12 +10,14 @@ Rules of the file:
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import Any
 
 from adlfs import AzureBlobFileSystem
 from azure.storage.blob.aio import BlobServiceClient
 
-__all__ = ["DirectFileSystem", "client_of"]
+__all__ = ["DirectFileSystem", "client_of", "not_anonymous"]
 
 _ANY: Any = AzureBlobFileSystem
 
@@ -39,3 +41,11 @@ def client_of(filesystem: Any, **options: Any) -> Any:
     if credential is None and filesystem.sas_token is not None:
         url = f"{url}?{filesystem.sas_token.lstrip('?')}"
     return BlobServiceClient(url, credential=credential, **direct)
+
+
+def not_anonymous(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Options by which adlfs looks for credentials: before 2026.4 it does so only if `anon` is false."""
+    connection = options.get("connection_string") or os.environ.get("AZURE_STORAGE_CONNECTION_STRING")
+    if connection or "AZURE_STORAGE_ANON" in os.environ:
+        return options
+    return {"anon": False, **options}

@@ -54,11 +54,11 @@ def open_filesystem(url: str, options: Mapping[str, Any], *, key: str) -> tuple[
             plain = import_module("gcsfs.core").GCSFileSystem
             return plain(**_of_gcs(options)), strip_protocol(url)
         if _is_of(scheme, "azure", "adlfs."):
-            from remote_fetch.redirects.azure import DirectFileSystem  # noqa: PLC0415 - as above
+            from remote_fetch.redirects.azure import DirectFileSystem, not_anonymous  # noqa: PLC0415 - as above
 
             of_url = DirectFileSystem._get_kwargs_from_urls(url)
             others = {name: value for name, value in of_url.items() if options.get(name) != value}
-            return DirectFileSystem(**others, **options), strip_protocol(url)
+            return DirectFileSystem(**others, **not_anonymous(options)), strip_protocol(url)
         return _of_url(url, _of_s3(options) if _is_of(scheme, "s3", "s3fs.") else options)
     except ImportError as error:
         extra = _EXTRAS.get(scheme)

@@ -41,3 +41,12 @@ def test_the_account_comes_from_the_url_or_the_options() -> None:
         assert is_object_store(filesystem)
     with pytest.raises(ConfigError, match="no filesystem can be made of these options"):
         open_filesystem(url, {"account_key": KEY, "account_name": "another"}, key="to")
+
+
+def test_an_account_alone_is_not_anonymous(monkeypatch: pytest.MonkeyPatch) -> None:
+    """adlfs before 2026.4 takes it so."""
+    monkeypatch.delenv("AZURE_STORAGE_ANON", raising=False)
+    monkeypatch.delenv("AZURE_STORAGE_CONNECTION_STRING", raising=False)
+    filesystem, _ = open_filesystem("abfs://container@account.dfs.core.windows.net/a", {}, key="to")
+    assert filesystem.storage_options["anon"] is False
+    assert filesystem.credential is not None
