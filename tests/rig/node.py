@@ -96,6 +96,7 @@ class Node:
         if done.returncode:
             raise RuntimeError(f"cannot format {self.folder}: {done.stdout}{done.stderr}")
         partial = formatted.with_name(f"{formatted.name}.{os.getpid()}")
+        shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed, and had this id
         shutil.copytree(data, partial)
         try:
             partial.rename(formatted)
