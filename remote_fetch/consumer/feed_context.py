@@ -128,7 +128,8 @@ class FeedContext:
         with self._asking:
             known = self._local_starts.get(partition)
             if known is None or self.clock() - known[0] > max_age_s:
-                self._name_begun()
+                if self.session.asks_local_starts:
+                    self._name_begun()
                 topics = tuple(self._topics.values())
                 others = [each for _, topic in topics for each in topic.values() if self._goes_along(each, partition)]
                 wanted = [partition, *others]

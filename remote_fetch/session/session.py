@@ -180,16 +180,23 @@ class Session:
         asked = (self.reader, self._cluster, self.locating)
         return max(0.0 if it is None else it.answered_s for it in asked)
 
+    @property
+    def asks_local_starts(self) -> bool:
+        """Whether brokers are asked where their own disks begin: not if the answer would change nothing.
+
+        A leader that is asked for locations (`stepwise`) gives none for what is on its own disk.
+        """
+        is_wanted = not self.config.settings.reads_local and not isinstance(self._fetcher, NoStorage)
+        return is_wanted and self.brokers is not None and self.stepwise is None
+
     def local_starts(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
         """For each partition, the first offset on a broker's own disk.
 
         Empty unless `fetch.remote.when` is `not-local`, and if no broker can be asked or no storage is configured. With
         that value the store serves only the offsets that the broker itself would fetch from it (KIP-1254).
         """
-        if self.brokers is None or self.config.settings.reads_local or isinstance(self._fetcher, NoStorage):
+        if not self.asks_local_starts:
             return {}
-        if self.stepwise is not None:
-            return {}  # a leader that is asked for locations gives none for what is on its own disk
         found = self.local_logs(
             partitions, "records that they also have on their own disks come from the store as well"
         )

@@ -138,6 +138,7 @@ def ended(
         observe=events.append,
         note_unusable=lambda timeline: None,
         local_starts=lambda partitions: {},
+        asks_local_starts=False,
         brokers=None,
         locating=SimpleNamespace(unlocated=unlocated, is_off=False),
         surveyor=SimpleNamespace(explain=lambda reason, waits: None),
@@ -221,7 +222,7 @@ def test_the_offsets_on_the_brokers_disk_are_asked_for_again_when_they_are_too_o
         asked.append(len(wanted))
         return dict.fromkeys(wanted, 10 * len(asked))
 
-    session: Any = SimpleNamespace(local_starts=local_starts)
+    session: Any = SimpleNamespace(local_starts=local_starts, asks_local_starts=True)
     context = FeedContext(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20, clock=lambda: now_s)
     assert context.local_start(PARTITION, 30.0) == 10
     now_s = 110.0
@@ -241,7 +242,9 @@ def test_one_question_is_for_all_known_partitions_of_all_topics() -> None:
     sibling, other = replace(PARTITION, partition=4), TopicIdPartition(Uuid(b"j" * 16), "u", 0)
     topics = {"t": (PARTITION, sibling), "u": (other,)}
     session: Any = SimpleNamespace(
-        locator=SimpleNamespace(partitions=lambda topic, numbers: topics[topic]), local_starts=local_starts
+        locator=SimpleNamespace(partitions=lambda topic, numbers: topics[topic]),
+        local_starts=local_starts,
+        asks_local_starts=True,
     )
     context = FeedContext(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20)
     assert [context.partition(name, number) for name, number in (("t", 3), ("u", 0))] == [PARTITION, other]
@@ -267,7 +270,9 @@ def test_one_question_is_for_the_topics_of_feeds_that_have_begun() -> None:
         asked.append(sorted({each.topic for each in wanted}))
         return dict.fromkeys(wanted, 10)
 
-    session: Any = SimpleNamespace(locator=SimpleNamespace(partitions=partitions), local_starts=local_starts)
+    session: Any = SimpleNamespace(
+        locator=SimpleNamespace(partitions=partitions), local_starts=local_starts, asks_local_starts=True
+    )
     context = FeedContext(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20)
     names = "abcdefghijklmnopqrst"
     for name in ("gone", *names, "a"):
@@ -277,6 +282,24 @@ def test_one_question_is_for_the_topics_of_feeds_that_have_begun() -> None:
     assert len(asked) == 2
     assert len(asked[0]) >= 16, "few of them are found first, because over a slow line each takes long"
     assert asked[1] == [*names]
+
+
+def test_no_topic_is_found_for_a_question_that_is_not_asked() -> None:
+    """Over a slow line each takes long, and the first record would wait for them."""
+    asked: list[str] = []
+
+    def partitions(topic: str, _: object) -> list[TopicIdPartition]:
+        asked.append(topic)
+        return [PARTITION]
+
+    session: Any = SimpleNamespace(
+        locator=SimpleNamespace(partitions=partitions), local_starts=lambda wanted: {}, asks_local_starts=False
+    )
+    context = FeedContext(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20)
+    for name in ("t", "u", "v"):
+        Feed(context, name, 3, 7)
+    assert context.local_start(context.partition("t", 3), 30.0) is None
+    assert asked == ["t"]
 
 
 def test_partitions_on_the_brokers_disks_cost_one_question_for_all() -> None:
@@ -300,6 +323,7 @@ def test_partitions_on_the_brokers_disks_cost_one_question_for_all() -> None:
         newest_timeline=lambda partition, *offsets, **limits: SimpleNamespace(segments=()),
         note_unusable=lambda timeline: None,
         local_starts=local_starts,
+        asks_local_starts=True,
         brokers=SimpleNamespace(guard=SimpleNamespace(authorise=authorise, ask=ask)),
         locating=SimpleNamespace(unlocated=None, is_off=False),
         surveyor=SimpleNamespace(explain=lambda reason, waits: None),
