@@ -402,16 +402,9 @@ def test_a_broker_that_accepts_and_says_nothing(said: list[str], protocol: str) 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a socket that the client forgets
 def test_a_slow_step_of_the_client_is_no_warning(
-    said: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    said: list[str], slow_names: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The client's loop waits for names and for `oauth_cb`. An application cannot do anything about that."""
-    look_up = socket.getaddrinfo
-
-    def slowly(*arguments: Any, **more: Any) -> Any:
-        time.sleep(0.3)
-        return look_up(*arguments, **more)
-
-    monkeypatch.setattr(socket, "getaddrinfo", slowly)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         properties = {"bootstrap.servers": f"localhost:{silent.getsockname()[1]}", "client.id": "silent"}
         channel = BrokerChannel(properties, timeout_ms=1000, say=said.append)

@@ -55,17 +55,8 @@ def test_a_broker_that_does_not_answer(silent: str, monkeypatch: pytest.MonkeyPa
     asked.close()
 
 
-def test_a_slow_step_of_the_client_is_no_warning(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_slow_step_of_the_client_is_no_warning(slow_names: None, caplog: pytest.LogCaptureFixture) -> None:
     """As of `BrokerChannel`."""
-    look_up = socket.getaddrinfo
-
-    def slowly(*arguments: Any, **more: Any) -> Any:
-        time.sleep(0.3)
-        return look_up(*arguments, **more)
-
-    monkeypatch.setattr(socket, "getaddrinfo", slowly)
     with socket.create_server(("127.0.0.1", 0)) as server:
         asked = channel(1000, bootstrap_servers=f"localhost:{server.getsockname()[1]}")
         with pytest.raises(Unlocatable, match="do not answer"):
