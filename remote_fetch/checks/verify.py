@@ -187,10 +187,10 @@ def _compare(mine: RowStream, theirs: RowStream, step: PlanStep) -> tuple[Findin
     except (BrokerStalled, RemoteFetchError) as error:
         if isinstance(error, RemoteFetchError) and not error.falls_back:
             raise
-        text, is_of_broker = error.args[0].str() if isinstance(error, BrokerStalled) else str(error), theirs.has_failed
-        is_of_step = not is_of_broker or isinstance(step, BrokerRange) or mine.below(step.stop_offset) is not None
+        is_of_step = not theirs.has_failed or isinstance(step, BrokerRange) or mine.below(step.stop_offset) is not None
         if finding is None and is_of_step:
-            finding = Finding(step, text=text, is_of_broker=is_of_broker)
+            text = error.args[0].str() if isinstance(error, BrokerStalled) else str(error)
+            finding = Finding(step, text=text, is_of_broker=theirs.has_failed)
         return finding, False
     return finding, True
 
