@@ -29,6 +29,7 @@ __all__ = [
     "is_unanswered",
     "is_unreadable",
     "lacks_epoch",
+    "refusal_of",
 ]
 
 if libversion()[1] < 0x02100000:
@@ -139,6 +140,11 @@ def is_refusal(error: KafkaException) -> bool:
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
     )
+
+
+def refusal_of(operation: str, topic: str, code: int = KafkaError.TOPIC_AUTHORIZATION_FAILED) -> KafkaException:
+    """The error of a missing permission that names the operation and the topic."""
+    return KafkaException(KafkaError(code, f"this principal may not {operation} topic {topic}"))
 
 
 def is_of_another_leader(error: KafkaException) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.errors import UnknownTopic
-from remote_fetch.failures.broker_errors import is_refusal
+from remote_fetch.failures.broker_errors import is_refusal, refusal_of
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.topics import nearest_hint, split_topic
 from remote_fetch.model import TopicIdPartition
@@ -31,8 +31,7 @@ def described_topic(cluster: Cluster, name: str) -> Topic:
             hint = nearest_hint(name, _names(cluster))
             raise UnknownTopic(f"the cluster has no topic {name!r}", topic=name, hint=hint) from None
         if is_refusal(error):
-            text = f"this principal may not DESCRIBE topic {name}"
-            raise KafkaException(KafkaError(error.args[0].code(), text)) from None
+            raise refusal_of("DESCRIBE", name, error.args[0].code()) from None
         raise
 
 

@@ -16,9 +16,8 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
-from confluent_kafka import KafkaError, KafkaException
-
 from remote_fetch.errors import CorruptSegment, FallsBackError, RetriableError, SegmentNotFound, Unlocatable
+from remote_fetch.failures.broker_errors import refusal_of
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.described import all_described_partitions, described_partitions
 from remote_fetch.locate.locator import ExactEnds
@@ -132,8 +131,7 @@ class ServiceLocator(ExactEnds):
         """Raise the brokers' refusal. If they do not refuse, the service's refusal locates nothing."""
         self._known.pop(partition, None)
         if not self._cluster.describe(partition.topic).may_read:
-            text = f"this principal may not READ topic {partition.topic}"
-            raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, text)) from None
+            raise refusal_of("READ", partition.topic) from None
         raise Unlocatable(f"{error.message}, but they allow it to this client", **partition.place) from None
 
     def _cannot(self, why: str) -> None:

@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import LogTruncated, OffsetOutOfRange, TopicRecreated
-from remote_fetch.failures.broker_errors import is_passing
+from remote_fetch.failures.broker_errors import is_passing, refusal_of
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Notice, Observer
@@ -270,8 +270,7 @@ class LogGuard:
         asked_at = self._clock()
         described = self._cluster.describe(partition.topic, timeout_s=timeout_s)
         if not described.may_read:
-            text = f"this principal may not READ topic {partition.topic}"
-            raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, text))
+            raise refusal_of("READ", partition.topic)
         if described.topic_id not in (None, partition.topic_id):
             raise TopicRecreated(
                 f"topic {partition.topic!r} has the id {described.topic_id} now: it was deleted and made again",
