@@ -120,6 +120,7 @@ class EpochProber:
         silence = Deadline.after(turn.slice_s)
         try:
             while not own.is_done.is_set():
+                self._open_consumer()  # raises after a close, which has to wait for each poll until none follows
                 if turn.is_last and silence.is_over:
                     self._newcomer.note_silence(turn)
                     consumer = self._replaced(consumer, asked)
@@ -137,7 +138,8 @@ class EpochProber:
             with self._lock:
                 left = [question for question in asked.values() if question is not own]
                 self._waiting = [*left, *(question for question in self._waiting if question is not own)]
-            consumer.unassign()
+            with suppress(RuntimeError):  # it may be closed
+                consumer.unassign()
 
     def _replaced(self, consumer: Consumer, asked: dict[tuple[str, int], _Question]) -> Consumer:
         """Another consumer. All questions that have no answer yet wait for it."""

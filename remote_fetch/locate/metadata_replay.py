@@ -344,7 +344,8 @@ class MetadataTopic:
                     self._check_topic()  # raises if the permission was taken away
                     raise Unlocatable(f"no answer from {self.name} within {self._timeout_ms} ms")
         finally:
-            consumer.unassign()
+            with contextlib.suppress(RuntimeError):  # it may be closed
+                consumer.unassign()
 
 
 METADATA_TOPICS: Leases[MetadataTopic] = Leases()

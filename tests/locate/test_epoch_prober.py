@@ -218,3 +218,26 @@ def test_a_cluster_that_is_closed_is_not_asked() -> None:
         prober.holds(partition("a"), 1, 10)
     with pytest.raises(Cancelled):
         prober.holds(partition("a"), 1, 10)
+
+
+def test_a_close_ends_the_question_of_a_running_thread() -> None:
+    """A client of confluent_kafka closes only when no thread calls it, and a thread that polls on calls it always."""
+    leaders: Any = Leaders()
+    closed = threading.Event()
+
+    def opened() -> Any:
+        if closed.is_set():
+            raise Cancelled("closed")
+        return leaders
+
+    prober = EpochProber(opened, timeout_s=3600.0, replace=lambda _: None)
+    with ThreadPoolExecutor(1) as threads:
+        silent = threads.submit(prober.holds, partition("silent"), 1, 10)
+        while ("assign", "silent") not in leaders.calls:
+            threading.Event().wait(0.001)
+        closed.set()
+        try:
+            with pytest.raises(Cancelled):
+                silent.result(timeout=60)
+        finally:
+            leaders.is_open = False  # else the thread would not end

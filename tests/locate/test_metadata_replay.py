@@ -459,6 +459,10 @@ def test_closing_ends_a_reading_and_saves_its_part() -> None:
                 return []
             return super().consume(1, timeout)
 
+        def unassign(self) -> None:
+            if is_under_way.is_set():
+                raise RuntimeError("Consumer closed")
+
     is_under_way, clock, files = threading.Event(), Clock(), Files()
     topics = Endless(epoch=4)
     topics.write(PARTITION, 0, 1)
