@@ -9,6 +9,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast
@@ -41,7 +42,7 @@ from remote_fetch.fetch.spi import (
 from remote_fetch.hosts import is_path, shown_url
 from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, Survey, TopicIdPartition
 
-__all__ = ["ComposedFetcher", "load_layout"]
+__all__ = ["ComposedFetcher", "LayoutFetcher", "load_layout"]
 
 _URL = "remote.storage.url"
 _MISTAKES = (AttributeError, TypeError, ValueError, KeyError)
@@ -49,7 +50,38 @@ _MISTAKES = (AttributeError, TypeError, ValueError, KeyError)
 the connection, gcsfs's one of the server of tokens."""
 
 
-class ComposedFetcher:
+class LayoutFetcher(ABC):
+    """Reads segments by a layout from a store. `_layout` is None until it is known."""
+
+    _layout: Layout | None = None
+
+    @abstractmethod
+    def _opened(self, metadata: RemoteLogSegmentMetadata) -> tuple[Layout, ObjectStore]:
+        """The layout, and the store that has the segment's objects. Raises ConfigError if the fetcher is not open."""
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
+    ) -> Buffer:
+        """As `RemoteStorageFetcher.fetch_log_segment`."""
+        layout, store = self._opened(metadata)
+        return layout.read_segment(store, metadata, start_position, end_position)
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> Buffer | None:
+        """As `RemoteStorageFetcher.fetch_index`."""
+        layout, store = self._opened(metadata)
+        return layout.read_index(store, metadata, index_type)
+
+    def size(self, metadata: RemoteLogSegmentMetadata) -> int | None:
+        """As `SegmentSizer.size`."""
+        layout, store = self._opened(metadata)
+        return layout.segment_size(store, metadata) if isinstance(layout, SizedLayout) else None
+
+    def stored_size(self, metadata: RemoteLogSegmentMetadata) -> int | None:
+        """As `StoredSizer.stored_size`."""
+        return self._layout.stored_size(metadata) if isinstance(self._layout, StoredSizer) else None
+
+
+class ComposedFetcher(LayoutFetcher):
     """A RemoteStorageFetcher and SegmentLister made of a layout and an fsspec filesystem.
 
     Subclasses name the filesystem (`protocol`), the extra of remote-fetch that brings it (`extra`), the store that
@@ -64,7 +96,6 @@ class ComposedFetcher:
 
     def __init__(self) -> None:
         self._configs: Mapping[str, str] = {}
-        self._layout: Layout | None = None
         self._store: ObjectStore | None = None
         self._roots: Roots | None = None
         self._identities = Identities()
@@ -164,7 +195,7 @@ class ComposedFetcher:
         except _MISTAKES as error:  # of filesystems inside of others
             raise ConfigError(f"the {self.protocol!r} filesystem cannot be opened by a URL alone", key=_URL) from error
 
-    def _opened(self) -> tuple[Layout, ObjectStore]:
+    def _opened(self, metadata: RemoteLogSegmentMetadata | None = None) -> tuple[Layout, ObjectStore]:
         if self._layout is None or self._store is None:
             raise ConfigError("the fetcher is closed, or was never configured")
         return self._layout, self._store
@@ -172,27 +203,6 @@ class ComposedFetcher:
     def opened_store(self) -> ObjectStore:
         """The store below the URL. Raises ConfigError before `configure` and after `close`."""
         return self._opened()[1]
-
-    def fetch_log_segment(
-        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
-    ) -> Buffer:
-        """As `RemoteStorageFetcher.fetch_log_segment`."""
-        layout, store = self._opened()
-        return layout.read_segment(store, metadata, start_position, end_position)
-
-    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> Buffer | None:
-        """As `RemoteStorageFetcher.fetch_index`."""
-        layout, store = self._opened()
-        return layout.read_index(store, metadata, index_type)
-
-    def size(self, metadata: RemoteLogSegmentMetadata) -> int | None:
-        """As `SegmentSizer.size`."""
-        layout, store = self._opened()
-        return layout.segment_size(store, metadata) if isinstance(layout, SizedLayout) else None
-
-    def stored_size(self, metadata: RemoteLogSegmentMetadata) -> int | None:
-        """As `StoredSizer.stored_size`."""
-        return self._layout.stored_size(metadata) if isinstance(self._layout, StoredSizer) else None
 
     def chunk_size(self, metadata: RemoteLogSegmentMetadata) -> int | None:
         """As `ChunkSizer.chunk_size`."""

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from fetchers._composed import load_layout
+from fetchers._composed import LayoutFetcher, load_layout
 from fetchers._logging import hold_back_debug
 from fetchers._options import Timeouts, options_of, timeouts_of
 from fetchers._secrets import hidden
@@ -35,10 +35,10 @@ from remote_fetch.errors import (
     StorageTimeout,
     Unlocatable,
 )
-from remote_fetch.fetch.spi import Layout, LocationSource, ObjectInfo, SizedLayout, StoredSizer
+from remote_fetch.fetch.spi import Layout, LocationSource, ObjectInfo
 from remote_fetch.formats.object_names import belongs_to
 from remote_fetch.hosts import is_loopback
-from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata
+from remote_fetch.model import Buffer, RemoteLogSegmentMetadata
 
 __all__ = ["VendedFetcher"]
 
@@ -52,7 +52,7 @@ _MAX_URL_CHARS = 16_384
 _MAX_OPTIONS = 256
 
 
-class VendedFetcher:
+class VendedFetcher(LayoutFetcher):
     """The fetcher `vended`: the one of `remote.locator=service`, if no storage is configured beside it.
 
     Options: `proxy`, `ca_certs`, `verify` and `redirect_hosts`, as those of the fetcher `http`, for the store's URLs.
@@ -64,7 +64,6 @@ class VendedFetcher:
         self._timeouts = Timeouts(1.0, 5.0)
         self._http: HttpStore | None = None
         self._cache: UrlCache | None = None
-        self._layout: Layout | None = None
         self._opening = threading.Lock()
         self._takes_http = False
 
@@ -88,27 +87,6 @@ class VendedFetcher:
     def _begin(self) -> None:
         if self._source is not None and self._http is not None:
             self._cache = UrlCache(self._source, self._timeouts.connect_s + self._timeouts.read_s)
-
-    def fetch_log_segment(
-        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
-    ) -> Buffer:
-        """As `RemoteStorageFetcher.fetch_log_segment`."""
-        layout, store = self._opened(metadata)
-        return layout.read_segment(store, metadata, start_position, end_position)
-
-    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> Buffer | None:
-        """As `RemoteStorageFetcher.fetch_index`."""
-        layout, store = self._opened(metadata)
-        return layout.read_index(store, metadata, index_type)
-
-    def size(self, metadata: RemoteLogSegmentMetadata) -> int | None:
-        """As `SegmentSizer.size`."""
-        layout, store = self._opened(metadata)
-        return layout.segment_size(store, metadata) if isinstance(layout, SizedLayout) else None
-
-    def stored_size(self, metadata: RemoteLogSegmentMetadata) -> int | None:
-        """As `StoredSizer.stored_size`, once the service has named the layout."""
-        return self._layout.stored_size(metadata) if isinstance(self._layout, StoredSizer) else None
 
     def close(self) -> None:
         """As `RemoteStorageFetcher.close`."""
