@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from fetchers._options import OPTIONS
 from fetchers.layouts.aiven_keys import KEY_FILE_OPTION
 from remote_fetch.errors import ConfigError, UnsupportedFormat
 from remote_fetch.fetch.spi import BrokerStorage
@@ -22,7 +23,6 @@ from remote_fetch.fetch.spi import BrokerStorage
 __all__ = ["from_aiven_properties"]
 
 _URL = "remote.storage.url"
-_OPTION = "remote.storage.options."
 _LAYOUT = "remote.storage.layout"
 
 _WRITERS = (
@@ -62,7 +62,7 @@ class _Backend:
     def option(self, name: str, value: str | Mapping[str, Any] | None) -> None:
         """Set an option of the filesystem; several values of one name as JSON."""
         if value:
-            self.configs[_OPTION + name] = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+            self.configs[OPTIONS + name] = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
     def left(self) -> list[str]:
         return sorted(name for name in self._properties if name not in self._asked and not name.startswith(_WRITERS))
@@ -82,7 +82,7 @@ def from_aiven_properties(properties: Mapping[str, str]) -> BrokerStorage:
         raise ConfigError(
             f"storage.backend.class={backend!r:.120} is none of {', '.join(sorted(_BACKENDS))}",
             key="storage.backend.class",
-            hint=f"Set {_URL}, {_LAYOUT} and {_OPTION}* by hand",
+            hint=f"Set {_URL}, {_LAYOUT} and {OPTIONS}* by hand",
         )
     _BACKENDS[simple_name](found)
     found.configs[_LAYOUT] = "aiven"
@@ -159,7 +159,7 @@ def _azure(found: _Backend) -> None:
             found.option("account_host", host["host"])
         else:
             found.notes.append(
-                f"storage.azure.endpoint.url: give it in a connection string ({_OPTION}connection_string)"
+                f"storage.azure.endpoint.url: give it in a connection string ({OPTIONS}connection_string)"
             )
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast
 
 from fetchers.layouts.aiven_manifest import CIPHER_OVERHEAD_BYTES, Encryption
+from fetchers.layouts.options import PREFIX
 from remote_fetch.config.files import read_file
 from remote_fetch.errors import ConfigError, CorruptSegment, MissingExtra, StorageDenied, UnsupportedFormat
 from remote_fetch.model import Buffer
@@ -25,7 +26,6 @@ __all__ = ["KEY_FILE_OPTION", "Cipher", "KeyRing", "key_files"]
 KEY_FILE_OPTION = "encryption.key.pairs.{}.private.key.file"
 """The plug-in's own name for the private key of a pair."""
 
-_PREFIX = "remote.storage.layout."
 _MAX_KEY_FILE_BYTES = 64 << 10
 _NONCE_BYTES = 12
 _DATA_KEY_BYTES = 32
@@ -68,7 +68,7 @@ class KeyRing:
         """
         key_pair_id = encryption.key_pair_id
         unwrap = self._keys.get(key_pair_id)
-        option = _PREFIX + KEY_FILE_OPTION.format(key_pair_id)
+        option = PREFIX + KEY_FILE_OPTION.format(key_pair_id)
         if unwrap is None:
             raise UnsupportedFormat(
                 f"the segment is encrypted under the key pair {key_pair_id!r:.80}, whose private key is not configured",
@@ -107,7 +107,7 @@ def key_files(options: Mapping[str, str]) -> dict[str, str]:
 
 def _load(key_pair_id: str, path: str) -> Callable[[bytes], bytes]:
     """The function that opens a data key. No error shows the text of the file, or a library's message about it."""
-    option = _PREFIX + KEY_FILE_OPTION.format(key_pair_id)
+    option = PREFIX + KEY_FILE_OPTION.format(key_pair_id)
     try:
         import cryptography  # noqa: F401, PLC0415 - an extra, which is missed here and not in the middle of a read
         from Crypto.Cipher import PKCS1_OAEP  # noqa: PLC0415 - as above

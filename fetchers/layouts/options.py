@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 
 from remote_fetch.errors import ConfigError
 
-__all__ = ["LayoutOptions", "layout_options"]
+__all__ = ["PREFIX", "LayoutOptions", "layout_options"]
 
-_PREFIX = "remote.storage.layout."
+PREFIX = "remote.storage.layout."
 
 
 class LayoutOptions(dict[str, str]):
@@ -22,12 +22,12 @@ class LayoutOptions(dict[str, str]):
             if name not in names:
                 offered = sorted({*names, *also})
                 near = difflib.get_close_matches(name, offered, n=1, cutoff=0.0)
-                what = f"; the nearest one is {_PREFIX}{near[0]}" if near else ", nor any other"
-                raise ConfigError(f"the layout {layout!r} has no option {_PREFIX}{name}{what}", key=_PREFIX + name)
+                what = f"; the nearest one is {PREFIX}{near[0]}" if near else ", nor any other"
+                raise ConfigError(f"the layout {layout!r} has no option {PREFIX}{name}{what}", key=PREFIX + name)
 
 
 def layout_options(configs: Mapping[str, str]) -> LayoutOptions:
     """The options among a fetcher's configuration."""
     return LayoutOptions(
-        (name.removeprefix(_PREFIX), value) for name, value in configs.items() if name.startswith(_PREFIX)
+        (name.removeprefix(PREFIX), value) for name, value in configs.items() if name.startswith(PREFIX)
     )

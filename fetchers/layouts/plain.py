@@ -28,7 +28,7 @@ from fetchers.layouts.naming import (
     read_bounded_index,
     segment_of,
 )
-from fetchers.layouts.options import layout_options
+from fetchers.layouts.options import PREFIX, layout_options
 from remote_fetch.errors import ConfigError, UnsupportedFormat
 from remote_fetch.fetch.inventory import ExpectedObject
 from remote_fetch.fetch.spi import ObjectInfo, ObjectStore, SizedStore
@@ -44,7 +44,6 @@ from remote_fetch.model import (
 
 __all__ = ["PlainLayout"]
 
-_OPTION = "remote.storage.layout."
 _LOG = "log"
 _FILES: Mapping[str, str] = MappingProxyType({kind: suffix[1:] for kind, suffix in SUFFIXES.items()})
 """The values of `{file}`, Kafka's own suffixes, unless `remote.storage.layout.file.<name>` gives another."""
@@ -87,8 +86,8 @@ class PlainLayout:
         options.refuse_unknown(known, layout="plain")
         if "template" not in options:
             raise ConfigError(
-                f"the layout 'plain' needs {_OPTION}template",
-                key=f"{_OPTION}template",
+                f"the layout 'plain' needs {PREFIX}template",
+                key=f"{PREFIX}template",
                 hint="Such as {topic}-{partition}/{start_offset}.{file}",
             )
         self._pieces = _parsed(options["template"])
@@ -96,13 +95,13 @@ class PlainLayout:
         self._files = {name: text for name, text in files.items() if text}
         are_apart = len(set(self._files.values())) == len(self._files) and "/" not in "".join(self._files.values())
         if not are_apart or _LOG not in self._files:
-            raise ConfigError(f"{_OPTION}file.*: every file needs a name of its own, without /", key=f"{_OPTION}file.*")
+            raise ConfigError(f"{PREFIX}file.*: every file needs a name of its own, without /", key=f"{PREFIX}file.*")
         self._any_levels = self._levels({})
         self._hashed_prefix = options.get("md5.prefix", "")
         bits = options.get("md5.bits", "0")
         self._bits = int(bits) if re.fullmatch(r"[0-9]{1,3}", bits) else -1
         if not (1 if "md5_bits" in self._names else 0) <= self._bits <= 128:
-            raise ConfigError(f"{_OPTION}md5.bits={bits!r:.20}: 1 to 128 for {{md5_bits}}", key=f"{_OPTION}md5.bits")
+            raise ConfigError(f"{PREFIX}md5.bits={bits!r:.20}: 1 to 128 for {{md5_bits}}", key=f"{PREFIX}md5.bits")
 
     @property
     def _names(self) -> frozenset[str]:
@@ -164,7 +163,7 @@ class PlainLayout:
         return None if partition is None or segment_id is None else RemoteLogSegmentId(partition, segment_id)
 
     def _unsignable(self) -> ConfigError:
-        key = f"{_OPTION}template"
+        key = f"{PREFIX}template"
         template = "".join(f"{{{text}}}" if is_name else text for text, is_name in self._pieces)
         return ConfigError(
             f"{key}={template!r}: its names do not show which segment an object belongs to, so no URL of it is signed",
@@ -209,7 +208,7 @@ class PlainLayout:
         lacking = {"topic", "partition", "start_offset"} - self._names
         if lacking:
             raise UnsupportedFormat(
-                f"names after {_OPTION}template do not tell {', '.join(sorted(lacking))}, so segments cannot be listed",
+                f"names after {PREFIX}template do not tell {', '.join(sorted(lacking))}, so segments cannot be listed",
                 hint="Let a broker say where they are: set bootstrap.servers",
             )
         yield from self._listed(store, {} if topic is None else {"topic": topic})
@@ -321,7 +320,7 @@ def _partitions(folders: Iterable[tuple[str, Mapping[str, str]]]) -> Iterator[To
 
 def _parsed(template: str) -> tuple[tuple[str, bool], ...]:
     """The template as (text, whether it is a name in braces). Raises ConfigError."""
-    key = f"{_OPTION}template"
+    key = f"{PREFIX}template"
     if len(template) > _MAX_TEMPLATE_CHARS:
         raise ConfigError(f"{key} has more than {_MAX_TEMPLATE_CHARS} characters", key=key)
     pieces: list[tuple[str, bool]] = []
