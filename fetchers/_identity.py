@@ -7,7 +7,7 @@ object's identity (ETag, generation, version; of a file its size and modificatio
 Rules of the file:
 
 - The answer is compared, and no condition is sent: servers ignore conditions, and a weak ETag cannot be one.
-- They belong to the fetcher. Its stores are replaced when credentials are renewed, in the middle of a read.
+- Identities belong to the fetcher. Its stores are replaced when credentials are renewed, in the middle of a read.
 - Bounded: the objects that were read last are remembered. After a change the next read begins with the new object.
 - An object that was replaced is not absent: an index that was written again is no index that does not exist.
 """

@@ -205,15 +205,16 @@ def below_root(name: str) -> str:
 
 
 def failure_of_library(error: Exception, name: str) -> StorageUnavailable | None:
-    """The failure of the store by an exception that no table has. None for a mistake: one of Python's builtins.
+    """The failure of the store by an exception that no table has. None for a mistake: an exception of Python's own.
 
-    A ValueError is none: sshfs raises it if the server went away, and filesystems for names that they cannot decode.
+    ValueError counts as a failure: sshfs raises it if the server went away, and other filesystems for names that they
+    cannot decode.
     """
     kind = type(error)
     if kind.__module__ == "builtins" and not isinstance(error, ValueError):
         return None
-    text = f"the store's client failed ({kind.__module__.partition('.')[0]}.{kind.__qualname__})"
-    return StorageUnavailable(text, object_name=name)
+    shown = f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}".removeprefix("builtins.")
+    return StorageUnavailable(f"the store's client failed ({shown})", object_name=name)
 
 
 def _is_invalid(error: BaseException | None) -> bool:
