@@ -20,12 +20,9 @@ import pyarrow.compute as pc
 
 from remote_fetch.config.client import check_utf8
 from remote_fetch.errors import ConfigError
+from remote_fetch.formats.metadata_partitioner import murmur2
 
 __all__ = ["PARTITIONERS", "Conditions", "partition_of"]
-
-_MASK = 0xFFFFFFFF
-_M = 0x5BD1E995
-_SEED = 0x9747B28C
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,22 +105,7 @@ def partition_of(key: bytes, partitions: int, partitioner: str) -> int | None:
     return PARTITIONERS[partitioner](key) % partitions
 
 
-def _murmur2(data: bytes) -> int:
-    """As `org.apache.kafka.common.utils.Utils.murmur2`, without its sign, as `Utils.toPositive` makes it."""
-    hashed = _SEED ^ len(data)
-    whole = len(data) & ~3
-    for at in range(0, whole, 4):
-        part = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
-        part = (part ^ part >> 24) * _M & _MASK
-        hashed = (hashed * _M & _MASK) ^ part
-    rest = data[whole:]
-    if rest:
-        hashed = (hashed ^ int.from_bytes(rest, "little")) * _M & _MASK
-    hashed = (hashed ^ hashed >> 13) * _M & _MASK
-    return (hashed ^ hashed >> 15) & 0x7FFFFFFF
-
-
 PARTITIONERS: Final[Mapping[str, Callable[[bytes], int]]] = MappingProxyType(
-    {"murmur2": _murmur2, "consistent": zlib.crc32}
+    {"murmur2": murmur2, "consistent": zlib.crc32}
 )
 """The hash of a key, by librdkafka's name of the partitioner. The partition is its remainder by their number."""

@@ -1,21 +1,20 @@
-"""Computes which partition of the remote log metadata topic holds the records of a user partition.
+"""Computes which partition of the remote log metadata topic holds the records of a user partition; and murmur2.
 
 Rules of the file:
 
 - Pure arithmetic, bit for bit as in the brokers' RemoteLogMetadataTopicPartitioner (KIP-405).
-- The topic's name is not part of it.
+- A topic's id decides its partition, its name does not.
 """
 
 from __future__ import annotations
 
 from remote_fetch.model import Uuid
 
-__all__ = ["metadata_partition"]
+__all__ = ["metadata_partition", "murmur2"]
 
 _MASK_32 = 0xFFFFFFFF
 _MURMUR_SEED = 0x9747B28C
 _MURMUR_FACTOR = 0x5BD1E995
-_MURMUR_SHIFT = 24
 
 
 def metadata_partition(topic_id: Uuid, partition: int, num_partitions: int) -> int:
@@ -28,7 +27,7 @@ def metadata_partition(topic_id: Uuid, partition: int, num_partitions: int) -> i
     combined = 1
     for part in (_fold(topic_id.least_significant_bits), _fold(topic_id.most_significant_bits), partition):
         combined = (31 * combined + part) & _MASK_32
-    return (_murmur2(combined) & 0x7FFFFFFF) % num_partitions
+    return murmur2(combined.to_bytes(4, "big")) % num_partitions
 
 
 def _fold(bits: int) -> int:
@@ -36,10 +35,16 @@ def _fold(bits: int) -> int:
     return (bits ^ (bits >> 32)) & _MASK_32
 
 
-def _murmur2(value: int) -> int:
-    """Kafka's murmur2 of the four big-endian bytes of `value`, which it loads little-endian."""
-    word = int.from_bytes(value.to_bytes(4, "big"), "little") * _MURMUR_FACTOR & _MASK_32
-    word = (word ^ (word >> _MURMUR_SHIFT)) * _MURMUR_FACTOR & _MASK_32
-    hashed = (_MURMUR_SEED ^ 4) * _MURMUR_FACTOR & _MASK_32 ^ word
-    hashed = (hashed ^ (hashed >> 13)) * _MURMUR_FACTOR & _MASK_32
-    return hashed ^ (hashed >> 15)
+def murmur2(data: bytes) -> int:
+    """As `org.apache.kafka.common.utils.Utils.murmur2`, without its sign, as `Utils.toPositive` makes it."""
+    hashed = _MURMUR_SEED ^ len(data)
+    whole = len(data) & ~3
+    for at in range(0, whole, 4):
+        part = int.from_bytes(data[at : at + 4], "little") * _MURMUR_FACTOR & _MASK_32
+        part = (part ^ part >> 24) * _MURMUR_FACTOR & _MASK_32
+        hashed = (hashed * _MURMUR_FACTOR & _MASK_32) ^ part
+    rest = data[whole:]
+    if rest:
+        hashed = (hashed ^ int.from_bytes(rest, "little")) * _MURMUR_FACTOR & _MASK_32
+    hashed = (hashed ^ hashed >> 13) * _MURMUR_FACTOR & _MASK_32
+    return (hashed ^ hashed >> 15) & 0x7FFFFFFF
