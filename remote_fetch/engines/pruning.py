@@ -84,11 +84,9 @@ class Filter:
             return None
         return self._edges(lambda low, high: Box(partition, low, high), first, last)
 
-    def times_us(self, box: Box) -> tuple[int, int] | None:
-        """The earliest and the latest time at which a row of the box may match. None: no row does."""
-        return self._edges(
-            lambda low, high: Box(box.partition, box.first_offset, box.last_offset, low, high), _MIN_INT64, _MAX_INT64
-        )
+    def times_us(self) -> tuple[int, int] | None:
+        """The earliest and the latest time at which a row may match. None: no row does."""
+        return self._edges(lambda low, high: Box(first_us=low, last_us=high), _MIN_INT64, _MAX_INT64)
 
     def _edges(self, box: Callable[[int, int], Box], first: int, last: int) -> tuple[int, int] | None:
         if not self.may_match([box(first, last)])[0]:

@@ -210,7 +210,7 @@ class _Plans:
         self._planner = Planner(session, scan.isolation)
         # A marker has its broker's clock. It may be later than the wanted records behind it.
         self._records = TimeLookup(session, passes_markers=True)
-        self._times_us = wanted.times_us(Box())
+        self._times_us = wanted.times_us()
 
     def of_all(self, *, is_outlined: bool) -> tuple[PartitionPlan, ...]:
         """The plan of each partition in which a row may match."""

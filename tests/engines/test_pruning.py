@@ -75,7 +75,7 @@ def test_no_match_is_lost(expression: Any, dice: Any) -> None:
         assert edges is not None
         assert edges[0] <= min(offsets)
         assert max(offsets) <= edges[1]
-        span = wanted.times_us(Box(partition, 0, 9))
+        span = wanted.times_us()
         assert span is not None
         assert span[0] <= min(times)
         assert max(times) <= span[1]
@@ -90,7 +90,7 @@ def test_what_can_be_told_is_told() -> None:
     assert wanted.offsets(3, 0, 10**12) == (150, 319)
     assert wanted.offsets(3, 400, 500) is None
     late = pc.field("timestamp") > pa.scalar(1_700_000_000_000_000, TYPES["timestamp"])
-    assert Filter(late, SCHEMA).times_us(Box(0)) == (1_700_000_000_000_001, 2**63 - 1)
+    assert Filter(late, SCHEMA).times_us() == (1_700_000_000_000_001, 2**63 - 1)
     assert Filter(None, SCHEMA).offsets(0, 5, 7) == (5, 7)
 
 
