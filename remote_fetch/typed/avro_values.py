@@ -14,7 +14,7 @@ import uuid
 from typing import Any
 
 from remote_fetch.typed.arrays import Column, DataType, pa
-from remote_fetch.typed.avro_nodes import Array, Back, Enum, Fixed, Map, Node, Record, Scalar, Union
+from remote_fetch.typed.avro_nodes import Array, Back, Enum, Field, Fixed, Map, Node, Record, Scalar, Union
 from remote_fetch.typed.outcome import Undecodable
 
 __all__ = ["default_array", "with_logical"]
@@ -64,7 +64,7 @@ def _value(node: Node, default: Any) -> Any:
     if isinstance(node, Union):
         return _union(node, default)
     if isinstance(node, Record):
-        return {field.name: _field(field.node, field, default) for field in node.fields}
+        return {field.name: _field(field, default) for field in node.fields}
     if isinstance(node, Array):
         return [_value(node.items, item) for item in _of(list, default)]
     if isinstance(node, Map):
@@ -79,13 +79,11 @@ def _value(node: Node, default: Any) -> Any:
     return _leaf(node, default)
 
 
-def _field(node: Node, field: Any, default: Any) -> Any:
+def _field(field: Field, default: Any) -> Any:
     given = _of(dict, default)
-    if field.name in given:
-        return _value(node, given[field.name])
-    if not field.has_default:
+    if field.name not in given and not field.has_default:
         raise ValueError(field.name)
-    return _value(node, field.default)
+    return _value(field.node, given.get(field.name, field.default))
 
 
 def _union(node: Union, default: Any) -> Any:
