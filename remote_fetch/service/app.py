@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -55,9 +55,7 @@ class Service:
     `ask` asks the brokers as a principal. Raises ConfigError if the session's storage cannot vend access safely.
     """
 
-    def __init__(
-        self, session: Session, settings: ServiceSettings, ask: Ask, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, session: Session, settings: ServiceSettings, ask: Ask) -> None:
         if session.config.settings.locator not in _LOCATORS:
             raise ConfigError(
                 f"remote.locator={session.config.settings.locator}: the service needs all segments of all topics",
@@ -70,6 +68,7 @@ class Service:
         self._workers = Workers(settings.threads, "answers", settings.max_requests)
         self._askers = Workers(settings.asks, "asks", settings.max_requests)
         self._reader = Workers(1, "metadata", 2)
+        clock = time.monotonic
         self._limits = Limits(rate=settings.rate, at_once=settings.at_once, most=settings.max_requests, clock=clock)
         self.access = Access(ask, settings, self._askers, clock=clock, count=self.metrics.asked)
         self.timelines = Timelines(
