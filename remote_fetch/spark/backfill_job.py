@@ -81,7 +81,7 @@ def _spec(spark: SparkSession, request: BackfillRequest, checked: CheckedRequest
             lambda session: subscribed(session, source.subscription),
         ),
         plan=partial(plan_backfill, source, at_once),
-        run=lambda writer, tasks, numbers: _run(spark, writer, tasks, numbers),
+        run=partial(_run, spark),
         loss_hint=FAIL_ON_DATA_LOSS_HINT,
         typed=checked.typed,
     )

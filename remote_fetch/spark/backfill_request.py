@@ -72,7 +72,7 @@ class BackfillRequest:
         check_partition_by(schema, self.partition_by)
         fingerprint = self._fingerprint(columns, schema, typed)
         job_id = self._checked_id() or fingerprint
-        return CheckedRequest(self, source, columns, schema, compression, fingerprint, job_id, url, typed)
+        return CheckedRequest(source, columns, schema, compression, fingerprint, job_id, url, typed)
 
     def _source_options(self) -> SourceOptions:
         for name in self.options:
@@ -105,7 +105,6 @@ class CheckedRequest:
     `typed` tells which keys and values are typed.
     """
 
-    request: BackfillRequest
     source: SourceOptions
     columns: tuple[str, ...]
     schema: pa.Schema

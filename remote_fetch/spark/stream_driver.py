@@ -302,8 +302,9 @@ class StreamDriver:
         wanted = [at for at, stop in stops.items() if stop > firsts[at]]
         planned = all_at_once(lambda at: self._steps(at, firsts[at], stops[at]), wanted)
         steps = dict(zip(wanted, planned, strict=True))
-        if size is size_of:
-            steps = {at: self._sized(one) for at, one in steps.items()}
+        if size is size_of:  # metadata does not have each segment's size (KIP-1333)
+            assert self._session is not None
+            steps = {at: with_true_sizes(self._session.storage, each) for at, each in steps.items()}
         sizes = {at: size(one) for at, one in steps.items()}
         if sum(sizes.values()) <= limit:
             return {}
@@ -330,11 +331,6 @@ class StreamDriver:
                 raise
             timeline = opened.timeline
         return plan_offsets(partition, opened.with_timeline(timeline), first, stop)
-
-    def _sized(self, steps: tuple[PlanStep, ...]) -> tuple[PlanStep, ...]:
-        """The steps with sizes that metadata does not have (KIP-1333): a limit of bytes needs them."""
-        assert self._session is not None
-        return with_true_sizes(self._session.storage, steps)
 
     def _check_lost(self, start: Positions, bounds: Mapping[tuple[str, int], tuple[int, int]]) -> None:
         for (topic, number), first in sorted(start.items()):
