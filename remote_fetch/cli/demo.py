@@ -16,7 +16,6 @@ import os
 import shlex
 import shutil
 import time
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
         everything = _read(session, IsolationLevel.READ_UNCOMMITTED)
         committed = {row["offset"]: row for row in _read(session, IsolationLevel.READ_COMMITTED)}
         print(f"{'read_uncommitted':{_WIDTH}}read_committed")
-        for row, same in zip_longest(everything, [committed.get(row["offset"]) for row in everything]):
+        for row in everything:
+            same = committed.get(row["offset"])
             print(f"{_shown(row):{_WIDTH}}{_shown(same) if same else '(aborted)'}")
         _title("The report of both reads", "")
         for line in report_lines(session.counters.report(), time.monotonic() - began):

@@ -37,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     parser.add_argument("journal", metavar="JOURNAL", help="the journal of the restore")
     parser.add_argument(
-        "offsets", metavar="FILE", nargs="?", default="-",
+        "offsets", metavar="FILE", nargs="?", default=_STDIN,
         help="lines of TOPIC,PARTITION,OFFSET or GROUP,TOPIC,PARTITION,OFFSET (default: stdin)",
     )  # fmt: skip
     add_json_option(parser, "a row")

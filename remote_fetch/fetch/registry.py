@@ -66,7 +66,7 @@ def _checked_class(name: str | None) -> str | None:
 
 
 def _checked_url(config: Config) -> dict[str, str]:
-    """The URL with its scheme in lower case; None if there is none. Raises ConfigError if it is no URL."""
+    """The key of the URL, with its scheme in lower case; nothing for a path. Raises ConfigError for a wrong one."""
     url = config.settings.storage_url
     if url is None or "://" not in url:
         check_slashes(url or "", _URL_KEY)
