@@ -170,3 +170,15 @@ def test_options_named_in_the_text_exist(command: str, capsys: pytest.CaptureFix
 def test_links_between_pages_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
         assert (path.parent / target).exists(), target
+
+
+def test_files_that_pages_name_exist() -> None:
+    """Paths of tests, tools and examples, and modules that a page runs. Design notes also name what is gone."""
+    root = ("README.md", "CONTRIBUTING.md")
+    missing = []
+    for path in [*(path for path in PAGES if path.parent.name != "design"), *(ROOT / name for name in root)]:
+        text = path.read_text(encoding="utf-8")
+        names = re.findall(r"`((?:tests|tools|examples)/[\w./-]+)`", text)
+        names += [f"{name.replace('.', '/')}*" for name in re.findall(r"python -m ((?:tests|tools)(?:\.\w+)+)", text)]
+        missing += [f"{path.name}: {name}" for name in names if not any(ROOT.glob(name))]
+    assert missing == []
