@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TypeAlias
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import Message, TopicPartition
 
 from remote_fetch.consumer.clock import to_milliseconds, to_seconds
 from remote_fetch.consumer.feed import Feed
@@ -24,7 +24,7 @@ from remote_fetch.consumer.store_records import StoreRecords
 from remote_fetch.model import LogBounds, Uuid
 from remote_fetch.session.circuit import Circuit
 
-__all__ = ["AssignedPartition", "Key", "key_of", "tracked"]
+__all__ = ["AssignedPartition", "Key", "key_of", "key_of_message", "tracked"]
 
 _MOST_QUESTIONS = 4
 """How often the group is asked for the offset of one assignment. A question without an answer takes five seconds."""
@@ -35,6 +35,11 @@ Key: TypeAlias = tuple[str, int]
 def key_of(partition: TopicPartition) -> Key:
     """The key of a partition that the application or librdkafka names."""
     return partition.topic, partition.partition
+
+
+def key_of_message(message: Message) -> Key:
+    """The key of the partition that a message of librdkafka is about."""
+    return message.topic() or "", message.partition() or 0
 
 
 class AssignedPartition:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError, Message
 
-from remote_fetch.consumer.assigned import AssignedPartition
+from remote_fetch.consumer.assigned import key_of_message
 from remote_fetch.consumer.offsets import INVALID
 from remote_fetch.consumer.partitions import Partitions
 from remote_fetch.consumer.settings import ResetPolicy
@@ -43,7 +43,7 @@ class BrokerEvents:
             return False
         if error.code() == _RESET and self._policy is not ResetPolicy.ERROR:
             return True
-        partition = self._assigned(message)
+        partition = self._partitions.assigned.get(key_of_message(message))
         if partition is None:
             return False
         if error.code() == _END:
@@ -54,12 +54,9 @@ class BrokerEvents:
 
     def reset(self, message: Message) -> None:
         """Reset the partition of a message for which `is_reset` is true."""
-        partition = self._assigned(message)
+        partition = self._partitions.assigned.get(key_of_message(message))
         # In another mode the partition was reset or taken over before.
         if partition is not None and partition.state.mode is Mode.BROKER:
             offset, error = message.offset(), message.error()
             end = None if error is None else end_of_truncated_epoch(error.str())
             self._partitions.reset(partition, INVALID if offset is None else offset, end)
-
-    def _assigned(self, message: Message) -> AssignedPartition | None:
-        return self._partitions.assigned.get((message.topic() or "", message.partition() or 0))

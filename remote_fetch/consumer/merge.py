@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from confluent_kafka import Message
 
-from remote_fetch.consumer.assigned import AssignedPartition, Key
+from remote_fetch.consumer.assigned import AssignedPartition, Key, key_of_message
 from remote_fetch.consumer.broker_events import BrokerEvents
 from remote_fetch.consumer.clock import Clock
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
@@ -269,7 +269,7 @@ class Merge:
             messages = self._librdkafka.consume(count, wait_s)
         self.flush_position()  # as in `_poll_store`
         # Each position takes time, and there may be thousands of partitions for each message.
-        self._behind = None if len(messages) > len(self._partitions.assigned) else set(map(_key_of, messages))
+        self._behind = None if len(messages) > len(self._partitions.assigned) else set(map(key_of_message, messages))
         if not messages:
             self._partitions.note_empty_poll(self._clock())
         if not any(map(Message.error, messages)):
@@ -383,10 +383,6 @@ class Merge:
         self._workers.wake(feed)
         if feed.ending is not None:
             self._partitions.note_change()
-
-
-def _key_of(message: Message) -> Key:
-    return message.topic() or "", message.partition() or 0
 
 
 def _deadline_s(timeout_s: float, now_s: float) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import Message
 
-from remote_fetch.consumer.assigned import AssignedPartition, Key
+from remote_fetch.consumer.assigned import AssignedPartition, Key, key_of_message
 
 __all__ = ["PendingMessages"]
 
@@ -26,7 +26,7 @@ class PendingMessages:
     def __init__(self, assigned: Mapping[Key, AssignedPartition]) -> None:
         self.messages: list[Message] = []
         self._assigned = assigned
-        self._held: dict[tuple[str | None, int | None], AssignedPartition] = {}
+        self._held: dict[Key, AssignedPartition] = {}
         self._held_count = 0
 
     def add(self, messages: list[Message]) -> None:
@@ -36,7 +36,7 @@ class PendingMessages:
     def hold(self) -> None:
         """Remember the positions before new messages, because callbacks may run now."""
         for message in self.messages[self._held_count :]:
-            partition = self._assigned.get((message.topic() or "", message.partition() or 0))
+            partition = self._assigned.get(key_of_message(message))
             if partition is not None and not partition.position.is_held and message.error() is None:
                 partition.position.hold(message)
                 self._held[partition.key] = partition
@@ -50,11 +50,7 @@ class PendingMessages:
         outdated = {key for key, partition in self._held.items() if not partition.position.is_held}
         if not outdated:
             return
-        kept = [
-            message
-            for message in self.messages[: self._held_count]
-            if (message.topic(), message.partition()) not in outdated
-        ]
+        kept = [message for message in self.messages[: self._held_count] if key_of_message(message) not in outdated]
         self.messages[: self._held_count], self._held_count = kept, len(kept)
         for key in outdated:
             del self._held[key]
