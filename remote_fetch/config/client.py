@@ -15,12 +15,14 @@ from typing import Any
 from remote_fetch.errors import ConfigError
 
 __all__ = [
+    "MECHANISM_NAMES",
     "OTHER_NAMES",
     "SECURITY_PREFIXES",
     "check_client",
     "check_utf8",
     "mechanism_of",
     "of_librdkafka",
+    "reset_of",
     "takes_tokens",
     "with_own",
     "word_of",
@@ -32,7 +34,10 @@ OTHER_NAMES = {"metadata.broker.list": _BROKERS}
 """Other names that librdkafka has for a key that this package looks at."""
 SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
 """Prefixes of keys that say how a client proves who it is, and what it trusts."""
-_MECHANISMS = ("sasl.mechanism", "sasl.mechanisms")
+MECHANISM_NAMES = ("sasl.mechanism", "sasl.mechanisms")
+"""The two names of the key of the SASL mechanism."""
+_RESETS = {"smallest": "earliest", "beginning": "earliest", "largest": "latest", "end": "latest"}
+"""Other words that librdkafka has for the values of `auto.offset.reset`."""
 _FOR_TOKENS = ("oauth_cb", "sasl.oauthbearer.")
 """Prefixes of keys that only a client with tokens needs."""
 _ADDRESS = re.compile(r"(?:\[[^\]]*\]|[^:/]*):([^:/]*)(?:/.*)?")
@@ -63,7 +68,7 @@ def with_own(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any
     for a token that librdkafka then never requests, and makes no client.
     """
     # A mechanism of its own wins over both names of the shared one.
-    others = _MECHANISMS if mechanism_of(own) is not None else ()
+    others = MECHANISM_NAMES if mechanism_of(own) is not None else ()
     both = {**{name: value for name, value in shared.items() if name not in others}, **own}
     if takes_tokens(both):
         return both
@@ -104,7 +109,7 @@ def _is_port(text: str) -> bool:
 
 def mechanism_of(properties: Mapping[str, Any]) -> Any:
     """The SASL mechanism, None if there is none. Of its two names the last one counts, as in librdkafka."""
-    return [None, *(value for name, value in properties.items() if name in _MECHANISMS)][-1]
+    return [None, *(value for name, value in properties.items() if name in MECHANISM_NAMES)][-1]
 
 
 def takes_tokens(properties: Mapping[str, Any]) -> bool:
@@ -116,6 +121,12 @@ def takes_tokens(properties: Mapping[str, Any]) -> bool:
 def word_of(properties: Mapping[str, Any], name: str, default: str) -> str:
     """The value of a property in lower case, because librdkafka ignores the case."""
     return str(properties.get(name, default)).strip().lower()
+
+
+def reset_of(properties: Mapping[str, Any], default: str = "latest") -> str:
+    """The value of `auto.offset.reset`: `earliest`, `latest`, `error`, or a word that librdkafka refuses."""
+    word = word_of(properties, "auto.offset.reset", default)
+    return _RESETS.get(word, word)
 
 
 def check_utf8(name: str, value: object = None) -> None:

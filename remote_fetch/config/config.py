@@ -66,21 +66,20 @@ class Config:
             if not isinstance(name, str):
                 raise ConfigError(f"configuration keys are strings, not {name!r}")
             family = next((prefix for prefix in PREFIX_KEYS if name.startswith(prefix) and name != prefix), None)
-            if name not in KEYS:
-                check_utf8(name, None if family in _FILES_MAY_HAVE else value)
-            if name in KEYS or family is not None:
-                if value is None:  # the same as a missing key
-                    continue
-                if name in KEYS:
+            if name in KEYS:
+                if value is not None:  # None is the same as a missing key, also below
                     values[name] = KEYS[name].parse(value)
                     given.add(name)
-                elif family is not None:
-                    is_clients = family == _CLIENT_PREFIX
-                    families[family][name.removeprefix(family)] = value if is_clients else _option(name, value)
-            else:
+                continue
+            check_utf8(name, None if family in _FILES_MAY_HAVE else value)
+            if family is None:
                 _refuse_misspelling(name)
                 librdkafka[name] = value
-        if values["fetch.remote.bucket.only"] is True and "bootstrap.servers" in librdkafka:
+            elif value is not None:
+                option = value if family == _CLIENT_PREFIX else _option(name, value)
+                families[family][name.removeprefix(family)] = option
+        settings = Settings.of(values)
+        if settings.bucket_only and "bootstrap.servers" in librdkafka:
             raise ConfigError(
                 "fetch.remote.bucket.only=true and bootstrap.servers exclude each other",
                 key="fetch.remote.bucket.only",
@@ -92,7 +91,7 @@ class Config:
         check_client(theirs)
         check_client(with_own(theirs, locator), _CLIENT_PREFIX)
         known = MappingProxyType(values)
-        return cls(known, frozenset(given), options, layout, locator, registry, theirs, Settings.of(values))
+        return cls(known, frozenset(given), options, layout, locator, registry, theirs, settings)
 
     def under(self, broker: Mapping[str, str]) -> Config:
         """This configuration, with keys from a broker's file that the user has not set. Raises ConfigError."""

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from remote_fetch.config import KEYS, Config
-from remote_fetch.config.client import SECURITY_PREFIXES, of_librdkafka, word_of
+from remote_fetch.config.client import SECURITY_PREFIXES, of_librdkafka, reset_of, word_of
 from remote_fetch.config.typed import TYPED_PREFIXES
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel
@@ -35,15 +35,6 @@ because these report about a client, and the application knows only its own clie
 _SIDE_LOG_LEVEL = 2
 """A side client does not log each failed connection, up to a hundred a second while a broker is away. The client of the
 application logs its own."""
-_POLICIES = {
-    "smallest": "earliest",
-    "beginning": "earliest",
-    "earliest": "earliest",
-    "largest": "latest",
-    "end": "latest",
-    "latest": "latest",
-    "error": "error",
-}
 _WATCHDOG_S = 1.0
 """How long, in addition to `fetch.wait.max.ms`, librdkafka may give no record of a partition."""
 _TRUE, _FALSE = ("true", "t", "1"), ("false", "f", "0")
@@ -109,22 +100,23 @@ class ConsumerSettings:
         inner = dict(theirs)
         if word_of(theirs, "enable.auto.offset.store", "true") in (*_TRUE, *_FALSE):
             inner["enable.auto.offset.store"] = False
-        if word_of(theirs, "auto.offset.reset", "latest") in _POLICIES:
+        reset = reset_of(theirs)
+        if reset in tuple(ResetPolicy):
             inner["auto.offset.reset"] = ResetPolicy.ERROR.value
         return cls(
             True,
             inner,
             _side_configuration(parsed, flat),
-            _isolation(theirs),
-            _reset(theirs),
-            _is_on(theirs, "enable.auto.offset.store"),
-            _is_cooperative(theirs),
-            _number(theirs, "fetch.wait.max.ms", 500) / 1000 + _WATCHDOG_S,
-            (parsed.settings.connect_timeout_ms + parsed.settings.read_timeout_ms) / 1000,
-            _number(theirs, "queued.max.messages.kbytes", 65_536) << 10,
-            _BACKOFFS_A_PAUSE * parsed.settings.retry_backoff_ms,
-            _idle_store_s(theirs),
-            _is_on(theirs, "enable.auto.commit"),
+            isolation=_isolation(theirs),
+            reset=ResetPolicy(reset) if reset in tuple(ResetPolicy) else ResetPolicy.ERROR,
+            stores_offsets=_is_on(theirs, "enable.auto.offset.store"),
+            is_cooperative=_is_cooperative(theirs),
+            watchdog_s=_number(theirs, "fetch.wait.max.ms", 500) / 1000 + _WATCHDOG_S,
+            patience_s=(parsed.settings.connect_timeout_ms + parsed.settings.read_timeout_ms) / 1000,
+            queued_bytes=_number(theirs, "queued.max.messages.kbytes", 65_536) << 10,
+            retry_pause_ms=_BACKOFFS_A_PAUSE * parsed.settings.retry_backoff_ms,
+            idle_store_s=_idle_store_s(theirs),
+            commits=_is_on(theirs, "enable.auto.commit"),
         )
 
 
@@ -156,10 +148,6 @@ def _isolation(properties: Mapping[str, Any]) -> IsolationLevel:
         return IsolationLevel(word_of(properties, "isolation.level", IsolationLevel.READ_COMMITTED.value))
     except ValueError:
         return IsolationLevel.READ_COMMITTED  # librdkafka refuses the value with its own message
-
-
-def _reset(properties: Mapping[str, Any]) -> ResetPolicy:
-    return ResetPolicy(_POLICIES.get(word_of(properties, "auto.offset.reset", "latest"), "error"))
 
 
 def _is_cooperative(properties: Mapping[str, Any]) -> bool:

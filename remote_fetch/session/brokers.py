@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from remote_fetch.config.client import word_of
+from remote_fetch.config.client import reset_of
 from remote_fetch.config.settings import Settings
 from remote_fetch.model import TopicIdPartition
 from remote_fetch.observe import Observer
@@ -70,7 +70,7 @@ def open_brokers(
     is_planned = log_starts is not None
     timeout_ms = _PLANNED_TIMEOUT_MS if is_planned else CLUSTER_TIMEOUT_MS
     cluster = make_cluster(properties, timeout_ms, checks=not is_planned and not shared)
-    skips = word_of(properties, "auto.offset.reset", "") in ("earliest", "beginning", "smallest")
+    skips = reset_of(properties, "") == "earliest"
     patience = Patience(blind_s=math.inf, slice_pause_s=_PLANNED_PAUSE_S) if is_planned else None
     guard = LogGuard(cluster, observe, skips=skips, may_be_cut=may_be_cut, patience=patience)
     for partition, log_start in (log_starts or {}).items():

@@ -14,15 +14,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from remote_fetch.config.client import takes_tokens, with_own, word_of
+from remote_fetch.config.client import MECHANISM_NAMES, takes_tokens, with_own, word_of
 from remote_fetch.errors import ConfigError
 
 __all__ = ["check_properties"]
 
 _LEFT_OUT = ("bootstrap.servers", "metadata.broker.list", "debug", "logger")
 """Keys that are left out of the check. With them a client would connect, or write to the log."""
-_MECHANISM = ("sasl.mechanism", "sasl.mechanisms")
-_FOR_A_TOKEN = (*_MECHANISM, "security.protocol", "sasl.oauthbearer.metadata.authentication.type")
+_FOR_A_TOKEN = (*MECHANISM_NAMES, "security.protocol", "sasl.oauthbearer.metadata.authentication.type")
 """Keys with which a new client requests a token. librdkafka requests it with the method `oidc`. confluent_kafka
 requests it with a callback of the application, or with its own callback for AWS."""
 
@@ -51,9 +50,8 @@ def _check(properties: Mapping[str, Any], what: str) -> None:
         Consumer({"group.id": "remote-fetch-check", "log_level": 0, **checked}).close()
     except KafkaException as error:
         hint = "Keys that are not remote-fetch's own (docs/reference/configuration.md) are handed to librdkafka"
-        if word_of(properties, "security.protocol", "").startswith("sasl") and not any(
-            name in properties for name in _MECHANISM
-        ):
+        is_sasl = word_of(properties, "security.protocol", "").startswith("sasl")
+        if is_sasl and properties.keys().isdisjoint(MECHANISM_NAMES):
             hint = f"Without sasl.mechanism librdkafka takes GSSAPI: set it, such as to SCRAM-SHA-512 or PLAIN. {hint}"
         raise ConfigError(f"librdkafka refuses {what}: {error.args[0].str()}", hint=hint) from error
     except (TypeError, ValueError) as error:
@@ -80,5 +78,5 @@ def _check_token_source(properties: Mapping[str, Any]) -> None:
 
 
 def _needs_token(properties: Mapping[str, Any]) -> bool:
-    mechanisms = {str(properties[name]).strip().upper() for name in _MECHANISM if name in properties}
+    mechanisms = {str(properties[name]).strip().upper() for name in MECHANISM_NAMES if name in properties}
     return "OAUTHBEARER" in mechanisms or callable(properties.get("oauth_cb"))
