@@ -134,7 +134,7 @@ def load_timelines(
     cluster_id, topic_id = body.text(), body.uuid()
     partition_count, taken_at_ms, offset_count, timeline_count = body.numbers(4)
     if timeline_count > MAX_TIMELINES:
-        raise CorruptSegment(f"snapshot of timelines: {timeline_count} partitions, the bound is {MAX_TIMELINES}")
+        raise CorruptSegment(f"{_NAME}: {timeline_count} partitions, the bound is {MAX_TIMELINES}")
     pairs = body.column(2 * offset_count)
     origin = SnapshotOrigin(
         cluster_id, topic_id, partition_count, tuple(zip(pairs[::2], pairs[1::2], strict=True)), taken_at_ms
@@ -154,7 +154,7 @@ class _Body(PackedReader):
         try:
             partition = TopicIdPartition.parsed(topic_id, topic, number)
         except ValueError as error:
-            raise CorruptSegment(f"snapshot of timelines: {error}") from None
+            raise CorruptSegment(f"{_NAME}: {error}") from None
         segments = self.segments(segment_count, partition)
         unfinished = self.segments(unfinished_count, partition)
         finish_order = self.sums(segment_count)
@@ -200,10 +200,10 @@ def _check_segments(
         check_segment_offsets(segment.start_offset, segment.end_offset)
         check_leader_epochs(segment.segment_leader_epochs)
     if any(segment.state is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED for segment in segments):
-        raise CorruptSegment("snapshot of timelines: a segment that may not be read is among those that may")
+        raise CorruptSegment(f"{_NAME}: a segment that may not be read is among those that may")
     places = [(segment.start_offset, segment.end_offset) for segment in segments]
     if any(after < before for before, after in pairwise(places)):
-        raise CorruptSegment("snapshot of timelines: segments that do not ascend by their offsets")
+        raise CorruptSegment(f"{_NAME}: segments that do not ascend by their offsets")
 
 
 def state_of(number: int, name: str) -> RemoteLogSegmentState:
