@@ -36,8 +36,9 @@ from fetchers._store import FsspecStore, failure_of_library
 from remote_fetch.caller_thread import CallerThread
 from remote_fetch.errors import ConfigError, MissingExtra, RemoteFetchError, StorageTimeout, StorageUnavailable
 from remote_fetch.failures.causes import as_cause
-from remote_fetch.hosts import close_ssh_with, shown_url
+from remote_fetch.hosts import shown_url
 from remote_fetch.model import Buffer
+from remote_fetch.sdks.ssh import close_ssh_with
 
 __all__ = ["AnyStore", "FsspecFetcher"]
 

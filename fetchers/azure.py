@@ -203,7 +203,7 @@ class AzureFetcher(CloudFetcher):
                 key=OPTIONS + "connection_string",
                 hint="Copy it whole from the account's access keys: AccountName=...;AccountKey=...;EndpointSuffix=...",
             )
-        from remote_fetch.redirects.azure import not_anonymous  # noqa: PLC0415 - the extra brings what it loads
+        from remote_fetch.sdks.azure import not_anonymous  # noqa: PLC0415 - the extra brings what it loads
 
         return not_anonymous(given)
 
@@ -230,7 +230,7 @@ class _Patient:
 
 def _client_of(filesystem: Any, timeouts: Timeouts) -> Any:
     """A client for the account and the credentials that adlfs has found."""
-    from remote_fetch.redirects.azure import client_of  # noqa: PLC0415 - the extra brings what it loads
+    from remote_fetch.sdks.azure import client_of  # noqa: PLC0415 - the extra brings what it loads
 
     if hasattr(filesystem.credential, "get_token") and not isinstance(filesystem.credential, _Patient):
         filesystem.credential = _Patient(filesystem.credential)

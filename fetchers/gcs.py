@@ -33,7 +33,6 @@ from remote_fetch.deadline import Deadline
 from remote_fetch.errors import ConfigError, StorageUnavailable
 from remote_fetch.failures.store_errors import RefusedError
 from remote_fetch.fetch.spi import ObjectInfo
-from remote_fetch.hosts import without_slash
 from remote_fetch.model import Buffer
 
 __all__ = ["GcsFetcher", "page_of"]
@@ -282,6 +281,8 @@ class GcsFetcher(CloudFetcher):
     def options(self, given: Mapping[str, Any], timeouts: Timeouts) -> Mapping[str, Any]:
         """As `ComposedFetcher.options`."""
         import aiohttp  # noqa: PLC0415 - the extra brings it
+
+        from remote_fetch.sdks.gcs import without_slash  # noqa: PLC0415 - as above
 
         token = given.get("token")
         if isinstance(token, str) and _is_file_name(token) and not os.path.exists(token):

@@ -251,7 +251,7 @@ class S3Fetcher(CloudFetcher):
 
     def options(self, given: Mapping[str, Any], timeouts: Timeouts) -> Mapping[str, Any]:
         """As `ComposedFetcher.options`."""
-        from remote_fetch.redirects.s3 import DirectSession  # noqa: PLC0415 - the extra brings what it loads
+        from remote_fetch.sdks.s3 import DirectSession  # noqa: PLC0415 - the extra brings what it loads
 
         config = {
             "connect_timeout": timeouts.connect_s,

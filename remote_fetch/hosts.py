@@ -8,14 +8,11 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-import weakref
-from collections.abc import Mapping
-from typing import Any
 from urllib.parse import urlsplit
 
 from remote_fetch.errors import ConfigError
 
-__all__ = ["check_password", "close_ssh_with", "is_http_url", "is_loopback", "is_path", "shown_url", "without_slash"]
+__all__ = ["check_password", "is_http_url", "is_loopback", "is_path", "shown_url"]
 
 _CONTAINERS = frozenset({"abfs", "abfss", "wasb", "wasbs"})
 """Schemes whose URLs have a container where others have the user: `abfs://container@account.dfs.core.windows.net`."""
@@ -79,20 +76,3 @@ def check_password(url: str, key: str) -> None:
             key=key,
             hint="A path of that name is ./NAME",
         )
-
-
-def without_slash(options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Options of gcsfs. It puts a slash behind `endpoint_url`, and no server knows the path `//storage`."""
-    endpoint = options.get("endpoint_url")
-    return {**options, "endpoint_url": str(endpoint).rstrip("/")} if endpoint else options
-
-
-def close_ssh_with(filesystem: Any) -> None:
-    """Close the connection of fsspec's SFTP when nothing refers to the filesystem, which must have it for itself.
-
-    A client of paramiko that nothing refers to keeps its connection and its thread. A client that a filesystem takes
-    from another one, as a cache does, is not its own.
-    """
-    client = vars(filesystem).get("client")
-    if client is not None and type(client).__module__.startswith("paramiko."):
-        weakref.finalize(filesystem, client.close).atexit = False

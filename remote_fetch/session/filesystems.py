@@ -17,7 +17,7 @@ from remote_fetch.errors import ConfigError, MissingExtra
 from remote_fetch.failures.causes import as_cause
 from remote_fetch.failures.store_errors import failure_of
 from remote_fetch.fetch.plugins import scheme_of
-from remote_fetch.hosts import close_ssh_with, without_slash
+from remote_fetch.sdks.ssh import close_ssh_with
 
 __all__ = ["direct", "folder_of", "is_object_store", "open_filesystem", "protocols_of"]
 
@@ -54,7 +54,7 @@ def open_filesystem(url: str, options: Mapping[str, Any], *, key: str) -> tuple[
             plain = import_module("gcsfs.core").GCSFileSystem
             return plain(**_of_gcs(options)), strip_protocol(url)
         if _is_of(scheme, "azure", "adlfs."):
-            from remote_fetch.redirects.azure import DirectFileSystem, not_anonymous  # noqa: PLC0415 - as above
+            from remote_fetch.sdks.azure import DirectFileSystem, not_anonymous  # noqa: PLC0415 - as above
 
             of_url = DirectFileSystem._get_kwargs_from_urls(url)
             others = {name: value for name, value in of_url.items() if options.get(name) != value}
@@ -95,7 +95,7 @@ def direct(filesystem: Any) -> Any:
     kind, options = type(filesystem), filesystem.storage_options
     library = kind.__module__.partition(".")[0]
     if library == "adlfs":
-        from remote_fetch.redirects.azure import DirectFileSystem  # noqa: PLC0415 - as above
+        from remote_fetch.sdks.azure import DirectFileSystem  # noqa: PLC0415 - as above
 
         return DirectFileSystem(**options)
     if library == "gcsfs":
@@ -112,7 +112,7 @@ def _is_of(scheme: str, extra: str, library: str) -> bool:
 
 def _of_s3(options: Mapping[str, Any]) -> Mapping[str, Any]:
     """The options of s3fs with a session that follows no redirect: what is written could go to any host."""
-    from remote_fetch.redirects.s3 import DirectSession  # noqa: PLC0415 - as above
+    from remote_fetch.sdks.s3 import DirectSession  # noqa: PLC0415 - as above
 
     given = options.get("config_kwargs") or {}
     return {**options, "config_kwargs": {"http_session_cls": DirectSession, **given}}
@@ -120,7 +120,7 @@ def _of_s3(options: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _of_gcs(options: Mapping[str, Any]) -> Mapping[str, Any]:
     """The options of gcsfs with sessions that follow no redirect."""
-    from remote_fetch.redirects.gcs import DirectSessions  # noqa: PLC0415 - as above
+    from remote_fetch.sdks.gcs import DirectSessions, without_slash  # noqa: PLC0415 - as above
 
     given = options.get("session_kwargs") or {}
     traces = [*(given.get("trace_configs") or ()), DirectSessions()]

@@ -12,7 +12,7 @@ import pytest
 from gcsfs.core import GCSFileSystem
 
 from remote_fetch.errors import StorageDenied
-from remote_fetch.redirects.gcs import DirectSessions
+from remote_fetch.sdks.gcs import DirectSessions
 from remote_fetch.session.filesystems import direct, open_filesystem
 from remote_fetch.tables.target_filesystem import of_target
 from tests.answering import Quiet, serving

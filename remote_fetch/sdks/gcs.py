@@ -1,4 +1,4 @@
-"""The HTTP sessions of gcsfs: they follow no redirect.
+"""The HTTP sessions of gcsfs, which follow no redirect, and its options.
 
 Rules of the file:
 
@@ -11,13 +11,14 @@ Rules of the file:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import TraceConfig
 
 from remote_fetch.failures.store_errors import RefusedError
 
-__all__ = ["DirectSessions"]
+__all__ = ["DirectSessions", "without_slash"]
 
 
 class DirectSessions(TraceConfig):
@@ -39,3 +40,9 @@ async def _refuse(session: Any, context: Any, redirect: Any) -> None:
     if "Location" in answer.headers or "URI" in answer.headers:  # aiohttp takes either
         answer.close()
         raise RefusedError(answer.status)
+
+
+def without_slash(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Options of gcsfs. It puts a slash behind `endpoint_url`, and no server knows the path `//storage`."""
+    endpoint = options.get("endpoint_url")
+    return {**options, "endpoint_url": str(endpoint).rstrip("/")} if endpoint else options

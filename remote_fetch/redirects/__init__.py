@@ -1,1 +1,0 @@
-"""Sessions for the SDKs of clouds that follow no redirect, so that no other host gets rows or tokens."""
