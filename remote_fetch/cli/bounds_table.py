@@ -17,7 +17,7 @@ from remote_fetch.cli.ls import print_table
 from remote_fetch.cli.options import Once, add_common_options, add_json_option, config_from, partitions_from
 from remote_fetch.cli.report import Warnings
 from remote_fetch.errors import UnknownTopic
-from remote_fetch.prepare.arguments import choose_partitions, parse_numbers
+from remote_fetch.prepare.job import find_partitions
 from remote_fetch.prepare.log_layout import LogLayout, log_layouts
 from remote_fetch.session.session import Session
 
@@ -49,10 +49,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command. Returns the exit code."""
-    warnings, wanted = Warnings(), parse_numbers(partitions_from(arguments))
+    warnings, wanted = Warnings(), partitions_from(arguments)
     with Session.open(config_from(arguments), warnings) as session:
-        found = session.locator.partitions(arguments.topic, wanted)
-        chosen = sorted(choose_partitions(found, arguments.topic, wanted))
+        chosen = sorted(find_partitions(session, arguments.topic, wanted))
         if not chosen:
             raise UnknownTopic("no partitions", topic=arguments.topic)
         layouts = log_layouts(session, chosen)

@@ -33,7 +33,7 @@ from remote_fetch.model import (
     RemoteLogSegmentMetadata,
     TopicIdPartition,
 )
-from remote_fetch.prepare.arguments import choose_partitions
+from remote_fetch.prepare.job import find_partitions
 from remote_fetch.prepare.segment_bytes import object_segment, segment_bytes
 from remote_fetch.session.session import Session
 
@@ -263,7 +263,7 @@ def _dump_segment(session: Session, log_dump: LogDump, file: str, segment: Remot
 
 def _segments(session: Session, topic: str, number: int, offsets: Sequence[int]) -> Iterator[RemoteLogSegmentMetadata]:
     """The segments that hold the offsets, each once. After an election several may hold the same offset."""
-    chosen = choose_partitions(session.locator.partitions(topic, [number]), topic, [number])
+    chosen = find_partitions(session, topic, [number])
     found: dict[RemoteLogSegmentMetadata, None] = {}
     for offset in offsets:
         holding = [one for partition in chosen for one in _holding(session, partition, offset)]

@@ -27,7 +27,7 @@ from remote_fetch.model import IsolationLevel
 from remote_fetch.observe import Observer, ignore
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice
 from remote_fetch.prepare.arguments import check_observer, check_topic, parse_isolation, parse_numbers
-from remote_fetch.prepare.job import find_wanted, plan_wanted, planned_read
+from remote_fetch.prepare.job import Wanted, find_partitions, plan_wanted, planned_read
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.refusals import refuse_broker_ranges
 from remote_fetch.prepare.subscribed import topic_name
@@ -215,9 +215,7 @@ class _Plans:
     def of_all(self, *, is_outlined: bool) -> tuple[PartitionPlan, ...]:
         """The plan of each partition in which a row may match."""
         scan, session = self._scan, self._session
-        wanted = find_wanted(
-            session, scan.topic, start=scan.start, end=scan.end, partitions=scan.partitions, log_start=scan.log_start
-        )
+        wanted = Wanted.of(find_partitions(session, scan.topic, scan.partitions), scan.start, scan.end, scan.log_start)
         may = self._filter.may_match([Box(one.partition) for one in wanted.partitions])
         chosen = [one for one, is_kept in zip(wanted.partitions, may, strict=True) if is_kept]
         plan = self._planner.outline if is_outlined else self._planner.plan

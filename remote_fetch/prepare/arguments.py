@@ -83,10 +83,7 @@ def parse_numbers(wanted: Iterable[int] | None) -> list[int] | None:
 def choose_partitions(
     found: tuple[TopicIdPartition, ...], topic: str, numbers: Sequence[int] | None
 ) -> tuple[TopicIdPartition, ...]:
-    """The partitions with these numbers, in the order of `found`.
-
-    Raises UnknownTopic for a number without partition.
-    """
+    """The found partitions with these numbers, in the order of the numbers. Raises UnknownTopic if one is missing."""
     if numbers is None:
         return found
     known = {partition.partition: partition for partition in found}

@@ -26,7 +26,7 @@ from remote_fetch.prepare.planner import Planner, say_end
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
 from remote_fetch.session.session import Session
 
-__all__ = ["Span", "Wanted", "find_wanted", "plan_job", "plan_wanted", "planned_read", "say_if_empty"]
+__all__ = ["Span", "Wanted", "find_partitions", "plan_job", "plan_wanted", "planned_read", "say_if_empty"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,35 +42,33 @@ class Wanted:
     ends: Mapping[int, Bound]
     log_starts: Mapping[int, int]
 
+    @classmethod
+    def of(
+        cls, partitions: tuple[TopicIdPartition, ...], start: Any, end: Any, log_start: int | Mapping[int, int] | None
+    ) -> Wanted:
+        """Check the arguments of `read_arrow` with these names. Raises ConfigError for a wrong one."""
+        numbers = [partition.partition for partition in partitions]
+        return cls(
+            partitions,
+            (start, end),
+            bounds_by_partition(start, "start", "earliest", numbers),
+            bounds_by_partition(end, "end", "latest", numbers),
+            parse_log_starts(log_start, numbers),
+        )
+
     @property
     def has_unknown_log_start(self) -> bool:
         """Whether the user does not give the log start offset of each partition."""
         return len(self.log_starts) < len(self.partitions)
 
 
-def find_wanted(
-    session: Session,
-    topic: str,
-    *,
-    start: Any,
-    end: Any,
-    partitions: Iterable[int] | None,
-    log_start: int | Mapping[int, int] | None,
-) -> Wanted:
-    """Ask the locator for the partitions, and check the bounds. The arguments are those of `read_arrow`.
+def find_partitions(session: Session, topic: str, numbers: Iterable[int] | None) -> tuple[TopicIdPartition, ...]:
+    """Ask the locator for the partitions with these numbers. None: for all of the topic.
 
-    Raises UnknownTopic, and ConfigError for wrong arguments.
+    Raises UnknownTopic, and ConfigError for what is no number of a partition.
     """
-    given = parse_numbers(partitions)
-    chosen = choose_partitions(session.locator.partitions(topic, given), topic, given)
-    numbers = [partition.partition for partition in chosen]
-    return Wanted(
-        chosen,
-        (start, end),
-        bounds_by_partition(start, "start", "earliest", numbers),
-        bounds_by_partition(end, "end", "latest", numbers),
-        parse_log_starts(log_start, numbers),
-    )
+    wanted = parse_numbers(numbers)
+    return choose_partitions(session.locator.partitions(topic, wanted), topic, wanted)
 
 
 def plan_job(
@@ -85,7 +83,7 @@ def plan_job(
 ) -> tuple[PartitionPlan, ...]:
     """The plans of the wanted partitions, in order. Raises the errors of planning, which `read_arrow` lists."""
     check_topic(topic)
-    wanted = find_wanted(session, topic, start=start, end=end, partitions=partitions, log_start=log_start)
+    wanted = Wanted.of(find_partitions(session, topic, partitions), start, end, log_start)
     planner = Planner(session, isolation)
     plans = plan_wanted(planner, wanted, wanted.partitions, planner.plan)
     session.observe(planned_read(plans))

@@ -16,9 +16,8 @@ from typing import Any
 from remote_fetch.errors import ConfigError, OffsetOutOfRange, Unlocatable
 from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.observe import Notice, Observer, ignore
-from remote_fetch.prepare.arguments import bounds_by_partition, choose_partitions, parse_log_starts, parse_numbers
 from remote_fetch.prepare.bounds import Bound, resolve
-from remote_fetch.prepare.job import Span, say_if_empty
+from remote_fetch.prepare.job import Span, Wanted, find_partitions, say_if_empty
 from remote_fetch.prepare.planner import Planner, say_end
 from remote_fetch.prepare.refusals import refuse_broker_ranges
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
@@ -64,8 +63,7 @@ class ExportBounds:
 
     def find(self, session: Session) -> tuple[TopicIdPartition, ...]:
         """The wanted partitions. Raises UnknownTopic."""
-        wanted = parse_numbers(self.partitions)
-        return choose_partitions(session.locator.partitions(self.topic, wanted), self.topic, wanted)
+        return find_partitions(session, self.topic, self.partitions)
 
 
 def plan_export(
@@ -93,12 +91,9 @@ class _Reads:
     def __init__(
         self, session: Session, bounds: ExportBounds, chosen: tuple[TopicIdPartition, ...], held: Mapping[int, int]
     ) -> None:
-        numbers = [partition.partition for partition in chosen]
-        self._session, self._bounds, self._chosen, self._held = session, bounds, chosen, held
-        self._starts = bounds_by_partition(bounds.start, "start", "earliest", numbers)
+        self._session, self._bounds, self._held = session, bounds, held
         self._is_tier = bounds.end == TIER
-        self._ends = bounds_by_partition("latest" if self._is_tier else bounds.end, "end", "latest", numbers)
-        self._log_starts = parse_log_starts(bounds.log_start, numbers)
+        self._wanted = Wanted.of(chosen, bounds.start, "latest" if self._is_tier else bounds.end, bounds.log_start)
         self._planner = Planner(session, bounds.isolation)
         self._spans: list[Span] = []
         if self._is_tier and session.stepwise is not None:
@@ -110,30 +105,29 @@ class _Reads:
 
     def plans(self) -> tuple[tuple[PartitionPlan, int], ...]:
         """The plan of each partition, and the offset at which it begins."""
-        if len(self._log_starts) < len(self._chosen):
+        if self._wanted.has_unknown_log_start:
             self._planner.say_log_start_unknown()
-        plans = self._planner.open(self._chosen, self._planned, self._log_starts)
+        plans = self._planner.open(self._wanted.partitions, self._planned, self._wanted.log_starts)
         if self._spans and len(self._spans) == len(plans):
-            self._say_if_empty()
+            self._say_if_first_run_is_empty()
         return plans
 
-    def _say_if_empty(self) -> None:
-        """Report why the first run of an export finds nothing."""
-        topic, start = self._bounds.topic, self._bounds.start
+    def _say_if_first_run_is_empty(self) -> None:
+        topic = self._bounds.topic
         if not self._is_tier:
-            say_if_empty(self._session.observe, topic, (start, self._bounds.end), self._spans)
+            say_if_empty(self._session.observe, topic, self._wanted.given, self._spans)
         elif all(span.first >= span.stop for span in self._spans):
             hint = (
                 "" if self._session.brokers is None else ". end='latest' (--end latest) reads the brokers' records too"
             )
-            text = f"the tier has no record of {topic!r} from start={start} on{hint}"
+            text = f"the tier has no record of {topic!r} from start={self._bounds.start} on{hint}"
             self._session.observe(Notice(text, is_warning=True))
 
     def _planned(self, opened: OpenPartition) -> tuple[PartitionPlan, int]:
         number = opened.partition.partition
         if self._is_tier:
             opened = self._with_tier(opened)
-        end = opened.clip(max(opened.stable_stop, opened.first_offset)) if self._is_tier else self._ends[number]
+        end = opened.clip(max(opened.stable_stop, opened.first_offset)) if self._is_tier else self._wanted.ends[number]
         at = self._held.get(number)
         first, stop = self._first_read(opened, number, end) if at is None else self._next_read(opened, at, end)
         say_end(self._session.observe, opened, stop)
@@ -150,7 +144,7 @@ class _Reads:
         return opened
 
     def _first_read(self, opened: OpenPartition, number: int, end: Bound) -> tuple[int, int]:
-        start = self._starts[number]
+        start = self._wanted.starts[number]
         if self._is_tier and isinstance(start, int) and isinstance(end, int) and start > end:
             end = start  # the tier ends before the wanted offset: nothing to read yet
         first, stop = resolve(opened, start, end, self._planner.times.first_offset_at)
