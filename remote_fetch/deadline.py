@@ -12,12 +12,15 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
-__all__ = ["Deadline", "join_all", "retry"]
+__all__ = ["Clock", "Deadline", "join_all", "retry"]
 
 E = TypeVar("E", bound=BaseException)
 T = TypeVar("T")
+
+Clock: TypeAlias = Callable[[], float]
+"""Monotonic seconds: `time.monotonic`, unless a test passes another clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +28,10 @@ class Deadline:
     """A moment of `clock`, in seconds."""
 
     at_s: float
-    clock: Callable[[], float] = time.monotonic
+    clock: Clock = time.monotonic
 
     @classmethod
-    def after(cls, timeout_s: float, clock: Callable[[], float] = time.monotonic) -> Deadline:
+    def after(cls, timeout_s: float, clock: Clock = time.monotonic) -> Deadline:
         """The deadline that is `timeout_s` from now."""
         return cls(clock() + timeout_s, clock)
 

@@ -15,7 +15,6 @@ from typing import TypeAlias
 
 from confluent_kafka import Message, TopicPartition
 
-from remote_fetch.consumer.clock import to_milliseconds, to_seconds
 from remote_fetch.consumer.feed import Feed
 from remote_fetch.consumer.offsets import COMMITTED, INVALID, STORED
 from remote_fetch.consumer.position import Position, storable
@@ -146,8 +145,8 @@ class AssignedPartition:
 
     def note_failure(self, reason: str, now_s: float) -> float:
         """Note that the store failed to give records. Returns when to try it again, in seconds of the clock."""
-        self._circuit = self._circuit.failed(reason, to_milliseconds(now_s))
-        return to_seconds(self._circuit.retry_at_ms)
+        self._circuit = self._circuit.failed(reason, now_s)
+        return self._circuit.retry_at_s
 
     # -------------------------------------------------------------------------------------------- records of the store
 

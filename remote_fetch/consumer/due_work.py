@@ -9,7 +9,6 @@ Rules of the file:
 from __future__ import annotations
 
 from remote_fetch.consumer.assigned import AssignedPartition
-from remote_fetch.consumer.clock import to_seconds
 from remote_fetch.consumer.feed import Ending, Feed
 from remote_fetch.consumer.feed_context import FeedContext
 from remote_fetch.consumer.handover import Handover
@@ -134,7 +133,7 @@ class DueWork:
             return None
         circuit = self._context.open_circuit()
         if ending.is_storage and circuit is not None:
-            return to_seconds(circuit.retry_at_ms)
+            return circuit.retry_at_s
         if ending.is_failure:
             return partition.note_failure(ending.reason, self._clock())
         return self._clock() + _PROBE_AGAIN_S.get(ending.reason, PROBE_AGAIN_S)

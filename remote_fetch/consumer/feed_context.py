@@ -14,7 +14,7 @@ from itertools import count
 
 from confluent_kafka import KafkaException
 
-from remote_fetch.consumer.clock import Clock, to_milliseconds
+from remote_fetch.deadline import Clock
 from remote_fetch.errors import RemoteFetchError, UnknownTopic
 from remote_fetch.failures.shared_failure import SharedFailure
 from remote_fetch.model import NO_ID, IsolationLevel, TopicIdPartition
@@ -155,14 +155,14 @@ class FeedContext:
     def open_circuit(self) -> Circuit | None:
         """The circuit if it is open, which means that the storage is not used now. If it is closed, None."""
         circuit = self._circuit
-        return circuit if circuit.is_open(to_milliseconds(self.clock())) else None
+        return circuit if circuit.is_open(self.clock()) else None
 
     def failed(self, reason: str) -> None:
         """Note a failure of the storage. It is not used for a while."""
-        now_ms = to_milliseconds(self.clock())
+        now_s = self.clock()
         with self._lock:
-            if not self._circuit.is_open(now_ms):
-                self._circuit = self._circuit.failed(reason, now_ms)
+            if not self._circuit.is_open(now_s):
+                self._circuit = self._circuit.failed(reason, now_s)
 
     def worked(self) -> None:
         """Note an answer of the storage."""

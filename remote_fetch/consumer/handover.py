@@ -18,12 +18,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from confluent_kafka import KafkaException, TopicPartition
 
 from remote_fetch.consumer.assigned import AssignedPartition, Key, key_of
-from remote_fetch.consumer.clock import Clock
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.offsets import INVALID, STORED, is_looked_up
 from remote_fetch.consumer.position import storable
 from remote_fetch.consumer.settings import ConsumerSettings
 from remote_fetch.consumer.states import Mode
+from remote_fetch.deadline import Clock
 from remote_fetch.failures.broker_errors import is_of_state
 
 __all__ = ["Handover", "pause_before_assign"]

@@ -19,12 +19,12 @@ from confluent_kafka import Message
 
 from remote_fetch.consumer.assigned import AssignedPartition, Key, key_of_message
 from remote_fetch.consumer.broker_events import BrokerEvents
-from remote_fetch.consumer.clock import Clock
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.partitions import Partitions
 from remote_fetch.consumer.pending import PendingMessages
 from remote_fetch.consumer.settings import ConsumerSettings
 from remote_fetch.consumer.workers import Workers
+from remote_fetch.deadline import Clock
 
 __all__ = ["Merge"]
 

@@ -145,7 +145,7 @@ class Partitions:
         """
         is_committing = self.is_committing  # `drop` may set it
         self.drop(None if replaces else partitions)
-        circuit = Circuit(first_pause_ms=self._settings.retry_pause_ms)
+        circuit = Circuit(first_pause_s=self._settings.retry_pause_s)
         retry_at_s = self._clock() + PROBE_AGAIN_S
         begun = []
         for given in partitions:

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from confluent_kafka import KafkaException, TopicPartition
 
 from remote_fetch.consumer.assigned import AssignedPartition, Key, key_of, tracked
-from remote_fetch.consumer.clock import Clock
 from remote_fetch.consumer.committed import Start
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.offsets import INVALID
 from remote_fetch.consumer.position import storable
 from remote_fetch.consumer.settings import ConsumerSettings
+from remote_fetch.deadline import Clock
 
 __all__ = ["Positions"]
 

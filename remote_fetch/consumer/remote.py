@@ -26,7 +26,6 @@ from confluent_kafka import KafkaException, TopicPartition
 from remote_fetch.caller_thread import CallerThread
 from remote_fetch.consumer.arguments import are_partitions
 from remote_fetch.consumer.assigned import key_of
-from remote_fetch.consumer.clock import Clock
 from remote_fetch.consumer.committed import CommittedOffsets, Start
 from remote_fetch.consumer.feed_context import FeedContext
 from remote_fetch.consumer.handover import pause_before_assign
@@ -39,6 +38,7 @@ from remote_fetch.consumer.offsets import COMMITTED
 from remote_fetch.consumer.partitions import Partitions
 from remote_fetch.consumer.settings import ConsumerSettings, ResetPolicy
 from remote_fetch.consumer.workers import Workers
+from remote_fetch.deadline import Clock
 from remote_fetch.observe import Event, Observer
 from remote_fetch.session.circuit import Circuit
 from remote_fetch.session.session import Session
@@ -95,7 +95,7 @@ class Remote:
         self.metrics = metrics
         self.session = Session.open(settings.remote, observe, shared=True)
         max_bytes = self.session.config.settings.max_bytes
-        circuit = Circuit(first_pause_ms=settings.retry_pause_ms)
+        circuit = Circuit(first_pause_s=settings.retry_pause_s)
         context = FeedContext(self.session, settings.isolation, max_bytes, settings.queued_bytes, circuit, clock)
         self._workers = Workers()
         self._end_threads = weakref.finalize(self, self._workers.end)

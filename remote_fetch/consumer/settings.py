@@ -60,7 +60,7 @@ class ConsumerSettings:
     - If `is_enabled` is false, the fields after it have no meaning.
     - `watchdog_s`: how long librdkafka may give no record of a partition before the hand-over is repeated.
     - `patience_s`: how long neither the store nor the brokers may answer before librdkafka reads on.
-    - `retry_pause_ms`: how long librdkafka reads after the first failure of a storage or a partition.
+    - `retry_pause_s`: how long librdkafka reads after the first failure of a storage or a partition.
     - `idle_store_s`: how often positions are stored while the application makes no call, or waits in one. None: never.
     - `commits`: librdkafka commits without a call of the application, `enable.auto.commit`.
     """
@@ -75,7 +75,7 @@ class ConsumerSettings:
     watchdog_s: float = 1.5
     patience_s: float = 6.0
     queued_bytes: int = 64 << 20
-    retry_pause_ms: int = 1_000
+    retry_pause_s: float = 1.0
     idle_store_s: float | None = None
     commits: bool = True
 
@@ -114,7 +114,7 @@ class ConsumerSettings:
             watchdog_s=_number(theirs, "fetch.wait.max.ms", 500) / 1000 + _WATCHDOG_S,
             patience_s=(parsed.settings.connect_timeout_ms + parsed.settings.read_timeout_ms) / 1000,
             queued_bytes=_number(theirs, "queued.max.messages.kbytes", 65_536) << 10,
-            retry_pause_ms=_BACKOFFS_A_PAUSE * parsed.settings.retry_backoff_ms,
+            retry_pause_s=_BACKOFFS_A_PAUSE * parsed.settings.retry_backoff_ms / 1000,
             idle_store_s=_idle_store_s(theirs),
             commits=_is_on(theirs, "enable.auto.commit"),
         )

@@ -12,7 +12,6 @@ from __future__ import annotations
 from confluent_kafka import KafkaException
 
 from remote_fetch.consumer.assigned import AssignedPartition
-from remote_fetch.consumer.clock import to_seconds
 from remote_fetch.consumer.feed import Ending, Feed
 from remote_fetch.consumer.feed_context import FeedContext
 from remote_fetch.consumer.handover import Handover
@@ -131,8 +130,7 @@ class Transitions:
         elif circuit is None:
             self.apply(partition, PartitionState.start(offset, is_paused=state.is_paused, leader_epoch=leader_epoch))
         else:
-            retry_at_s = to_seconds(circuit.retry_at_ms)
-            self.apply(partition, state.at_broker(offset, circuit.reason, retry_at_s, leader_epoch))
+            self.apply(partition, state.at_broker(offset, circuit.reason, circuit.retry_at_s, leader_epoch))
 
     def seek(self, partition: AssignedPartition, offset: int, leader_epoch: int | None = None) -> None:
         """Let the application go on at `offset`, which may be logical. `leader_epoch` as for `begin_at`."""

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from remote_fetch.errors import RemoteFetchError, StorageTimeout
 
-__all__ = ["RetryPolicy", "now_ms"]
+__all__ = ["RetryPolicy"]
 
 T = TypeVar("T")
 
@@ -64,8 +64,3 @@ class RetryPolicy:
                 if given_up.wait(jittered_s):
                     raise
                 pause_s *= 2
-
-
-def now_ms() -> int:
-    """The time of the monotonic clock in milliseconds. Deadlines and pauses use this clock."""
-    return int(time.monotonic() * 1000)

@@ -16,11 +16,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice, takewhile
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from remote_fetch.decode.decoded_rows import DecodedRows
 from remote_fetch.errors import RemoteFetchError, SegmentNotFound
-from remote_fetch.fetch.deadlines import now_ms
 from remote_fetch.fetch.readahead import Awaited, RangeRequest
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.locate.lineage import Lineage
@@ -99,7 +99,7 @@ class Scan:
         """As `batches`, but the rows of the store stay where the decoder left them, outside of Arrow."""
         while self._todo:
             head = self._todo[0]
-            if isinstance(head, Work) and self._fallback.reader is not None and self._circuit.is_open(now_ms()):
+            if isinstance(head, Work) and self._fallback.reader is not None and self._circuit.is_open(monotonic()):
                 head = self._give_to_broker(head, self._circuit.reason)
             try:
                 if isinstance(head, BrokerWork):
@@ -126,7 +126,7 @@ class Scan:
             if isinstance(work, BrokerWork) or not self._fallback.allows(error):
                 raise
             if is_storage_failure(error):
-                self._circuit = self._circuit.failed(error.kind, now_ms())
+                self._circuit = self._circuit.failed(error.kind, monotonic())
             is_gone = isinstance(error.__cause__, SegmentNotFound)  # the first error says more than "no other copy"
             self._give_to_broker(work, SegmentNotFound.kind if is_gone else error.kind, str(error))
         if not self._todo or self._todo[0].partition is not work.partition:

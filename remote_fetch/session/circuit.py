@@ -2,7 +2,7 @@
 
 Rules of the file:
 
-- The code is pure. The caller passes the time.
+- Pure. The caller passes the time, in seconds of a monotonic clock.
 - A state is a frozen value. Every face follows the same rule.
 """
 
@@ -14,8 +14,7 @@ from remote_fetch.errors import ErrorKind, RemoteFetchError, StorageDenied
 
 __all__ = ["Circuit", "is_storage_failure"]
 
-_FIRST_PAUSE_MS = 1_000
-_LONGEST_PAUSE_MS = 60_000
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 
 _STORAGE_FAILURES = frozenset(
     {ErrorKind.AUTH, ErrorKind.CONNECT_TIMEOUT, ErrorKind.READ_TIMEOUT, ErrorKind.THROTTLED, ErrorKind.UNAVAILABLE}
@@ -29,22 +28,22 @@ def is_storage_failure(error: RemoteFetchError) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Circuit:
-    """Whether to ask a storage. An open circuit means no, until `retry_at_ms`. The pause doubles with each failure."""
+    """Whether to ask a storage. An open circuit means no, until `retry_at_s`. The pause doubles with each failure."""
 
     failures: int = 0
-    retry_at_ms: int = 0
+    retry_at_s: float = 0.0
     reason: str = ""
-    first_pause_ms: int = _FIRST_PAUSE_MS
+    first_pause_s: float = _FIRST_PAUSE_S
 
-    def is_open(self, now_ms: int) -> bool:
+    def is_open(self, now_s: float) -> bool:
         """Whether the caller should not ask the storage at this time."""
-        return self.failures > 0 and now_ms < self.retry_at_ms
+        return self.failures > 0 and now_s < self.retry_at_s
 
-    def failed(self, reason: str, now_ms: int) -> Circuit:
+    def failed(self, reason: str, now_s: float) -> Circuit:
         """The circuit after one more failure."""
-        pause_ms = min(self.first_pause_ms << min(self.failures, 16), _LONGEST_PAUSE_MS)
-        return replace(self, failures=self.failures + 1, retry_at_ms=now_ms + pause_ms, reason=reason)
+        pause_s = min(self.first_pause_s * 2 ** min(self.failures, 16), _LONGEST_PAUSE_S)
+        return replace(self, failures=self.failures + 1, retry_at_s=now_s + pause_s, reason=reason)
 
     def worked(self) -> Circuit:
         """The circuit after a success."""
-        return self if self.failures == 0 else replace(self, failures=0, retry_at_ms=0, reason="")
+        return self if self.failures == 0 else replace(self, failures=0, retry_at_s=0.0, reason="")

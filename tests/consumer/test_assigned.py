@@ -12,7 +12,7 @@ from remote_fetch.session.circuit import Circuit
 
 
 def partition_in(state: PartitionState) -> AssignedPartition:
-    return AssignedPartition(TopicPartition("t", 0, state.offset), state, Circuit(first_pause_ms=200))
+    return AssignedPartition(TopicPartition("t", 0, state.offset), state, Circuit(first_pause_s=0.2))
 
 
 def test_failures_double_the_pause_until_a_success() -> None:

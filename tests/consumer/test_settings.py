@@ -134,11 +134,11 @@ def test_values_of_the_application_replace_the_defaults() -> None:
     assert not settings.stores_offsets
     assert settings.isolation is IsolationLevel.READ_UNCOMMITTED
     assert (settings.watchdog_s, settings.queued_bytes, settings.patience_s) == (1.1, 2_048, 1.3)
-    assert settings.retry_pause_ms == 1_000
+    assert settings.retry_pause_s == 1.0
 
 
 def test_the_first_pause_after_a_failure_is_ten_backoffs() -> None:
-    assert ConsumerSettings.parse({**ON, "fetch.remote.retry.backoff.ms": 20}).retry_pause_ms == 200
+    assert ConsumerSettings.parse({**ON, "fetch.remote.retry.backoff.ms": 20}).retry_pause_s == 0.2
 
 
 def test_wrong_values_reach_librdkafka() -> None:
