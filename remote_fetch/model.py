@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 __all__ = [
     "MAX_OFFSET",
+    "NO_EPOCH",
     "NO_ID",
     "OBJECT_KINDS",
     "TOPIC_NAME_RULE",
@@ -91,6 +92,8 @@ class Uuid:
         return f"Uuid({self})"
 
 
+NO_EPOCH = -1
+"""Kafka's leader epoch of a batch, an answer or an upload that has none."""
 NO_ID = Uuid(bytes(16))
 """Kafka's id of a topic whose id is not known."""
 

@@ -23,7 +23,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from remote_fetch.failures.broker_errors import is_of_another_leader, is_unanswered
 from remote_fetch.kafka_clients import AdminClient
-from remote_fetch.locate.answers import epoch_of
+from remote_fetch.locate.answers import LogEnds, epoch_of
 from remote_fetch.locate.slices import LEADER_LOOKUP_S, ONE_ANSWER_S
 from remote_fetch.model import IsolationLevel, LogBounds
 
@@ -57,13 +57,8 @@ class AdminOffsets:
         self._clock = clock
         self._rest_until_s = float("-inf")
 
-    def ends(
-        self, admin: AdminClient, name: str, numbers: Collection[int], timeout_s: float
-    ) -> dict[int, tuple[int, int, int]]:
-        """The first offset, the high watermark (exclusive) and the last leader epoch of partitions, by their numbers.
-
-        Epoch -1: the broker gives none. Raises KafkaException with the first error about any of them.
-        """
+    def ends(self, admin: AdminClient, name: str, numbers: Collection[int], timeout_s: float) -> dict[int, LogEnds]:
+        """The ends of partitions, by their numbers. Raises KafkaException with the first error about any of them."""
         wanted = [TopicPartition(name, number) for number in sorted(numbers)]
         low, high = self._ask(admin, wanted, _EARLIEST, _LATEST, timeout_s=timeout_s)
         return {
@@ -72,7 +67,7 @@ class AdminOffsets:
         }
 
     def latest_epoch(self, wanted: TopicPartition) -> int | None:
-        """The leader epoch at the end of the log, None or -1 if the broker does not give it."""
+        """The leader epoch at the end of the log, None or `NO_EPOCH` if the broker does not give it."""
         found = self._answer(wanted, _LATEST)
         return None if found is None else epoch_of(found)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from remote_fetch.kafka_clients import AdminClient
-from remote_fetch.locate.uploads import NO_EPOCH
+from remote_fetch.model import NO_EPOCH
 
-__all__ = ["addresses_of", "epoch_of", "leader_epoch_of", "raw_uuid", "settings_of"]
+__all__ = ["LogEnds", "addresses_of", "epoch_of", "leader_epoch_of", "raw_uuid", "settings_of"]
+
+LogEnds: TypeAlias = tuple[int, int, int]
+"""The first offset of a log, its high watermark (exclusive), and its last leader epoch: `NO_EPOCH` if it is unknown."""
 
 
 def epoch_of(found: Any) -> int:

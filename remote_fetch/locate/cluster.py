@@ -27,7 +27,7 @@ from remote_fetch.failures.broker_errors import is_unanswered
 from remote_fetch.failures.shared_failure import SharedFailure
 from remote_fetch.kafka_clients import AdminClient, Consumer
 from remote_fetch.locate.admin_offsets import AdminOffsets
-from remote_fetch.locate.answers import addresses_of, raw_uuid, settings_of
+from remote_fetch.locate.answers import LogEnds, addresses_of, raw_uuid, settings_of
 from remote_fetch.locate.clients import NO_LONG_POLL, PROBE, admin_properties, consumer_properties
 from remote_fetch.locate.consumer_offsets import ConsumerOffsets
 from remote_fetch.locate.contact import SERVERS_KEY, first_contact
@@ -240,11 +240,8 @@ class Cluster:
         quick = self._offsets.bounds(wanted, isolation, deadline.left_s / 2) if asks_admin else None
         return quick or self._by_consumer.bounds(wanted, isolation, deadline)
 
-    def ends(self, name: str, numbers: Collection[int]) -> dict[int, tuple[int, int, int]]:
-        """The first offset, the high watermark (exclusive) and the last leader epoch of partitions (ListOffsets).
-
-        Epoch -1: the broker gives none. Raises KafkaException with the first error about any of them.
-        """
+    def ends(self, name: str, numbers: Collection[int]) -> dict[int, LogEnds]:
+        """The ends of partitions (ListOffsets). Raises KafkaException with the first error about any of them."""
         return self._asked(lambda admin, timeout_s: self._offsets.ends(admin, name, numbers, timeout_s))
 
     def learn_partitions(self, topic: str, isolation: IsolationLevel) -> None:

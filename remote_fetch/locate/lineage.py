@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from remote_fetch.model import LeaderEpoch, RemoteLogSegmentMetadata
+from remote_fetch.model import NO_EPOCH, LeaderEpoch, RemoteLogSegmentMetadata
 
 __all__ = ["Lineage", "epoch_at"]
 
@@ -69,10 +69,10 @@ class Lineage:
     def agrees(self, offset: int, leader_epoch: int) -> bool:
         """Whether a batch at base offset `offset` with this partitionLeaderEpoch may be part of the log.
 
-        Epoch -1 always agrees: the batch is older than record batch v2, or the epoch was never set. Before the first
+        `NO_EPOCH` always agrees: the batch is older than record batch v2, or the epoch was never set. Before the first
         entry, every epoch agrees. From `end_offset` on, an epoch agrees if it is not lower than the last known one.
         """
-        if leader_epoch == -1:
+        if leader_epoch == NO_EPOCH:
             return True
         if self.end_offset is not None and offset >= self.end_offset:
             return leader_epoch >= self._last_epoch
@@ -80,9 +80,9 @@ class Lineage:
 
     @property
     def _last_epoch(self) -> int:
-        """The leader epoch of the last known offset, -1 if none is known."""
+        """The leader epoch of the last known offset, `NO_EPOCH` if none is known."""
         known = epoch_at(self.entries, self.end_offset - 1) if self.end_offset is not None else None
-        return -1 if known is None else known
+        return NO_EPOCH if known is None else known
 
     @property
     def has_no_branch(self) -> bool:

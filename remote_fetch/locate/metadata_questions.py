@@ -17,12 +17,12 @@ from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.failures.broker_errors import is_of_no_topic, is_passing, is_unanswered
+from remote_fetch.locate.answers import LogEnds
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.replay import Replay
 from remote_fetch.locate.replay_cache import TopicOrigin
 from remote_fetch.locate.unreadable import denied
-from remote_fetch.locate.uploads import NO_EPOCH
-from remote_fetch.model import NO_ID, TopicIdPartition
+from remote_fetch.model import NO_EPOCH, NO_ID, TopicIdPartition
 
 __all__ = ["MetadataQuestions"]
 
@@ -58,14 +58,14 @@ class MetadataQuestions:
                 return TopicOrigin(cluster_id, described.topic_id, len(described.partitions))
         return None
 
-    def bounds(self, numbers: Iterable[int], check_topic: Callable[[], None]) -> dict[int, tuple[int, int, int]]:
-        """The first offset, the end (exclusive) and the last leader epoch of each of these metadata partitions.
+    def bounds(self, numbers: Iterable[int], check_topic: Callable[[], None]) -> dict[int, LogEnds]:
+        """The ends of each of these metadata partitions.
 
         If there may be no such partition, `check_topic` is called, which raises if the topic is gone or another one.
         """
         wanted = frozenset(numbers)
 
-        def ask() -> dict[int, tuple[int, int, int]]:
+        def ask() -> dict[int, LogEnds]:
             try:
                 return self._cluster.ends(self._name, wanted)
             except KafkaException as error:
@@ -93,7 +93,7 @@ class MetadataQuestions:
                 found.add(number)
         return found
 
-    def still_holds(self, replay: Replay, bounds: Mapping[int, tuple[int, int, int]]) -> bool:
+    def still_holds(self, replay: Replay, bounds: Mapping[int, LogEnds]) -> bool:
         """Whether the log still has the last record that was read of each of these metadata partitions.
 
         An unclean election may have cut it off, and the log may have grown past its place since. A leader is asked if

@@ -30,6 +30,7 @@ from remote_fetch.failures.broker_errors import is_of_another_leader
 from remote_fetch.failures.shared_failure import SharedFailure
 from remote_fetch.formats.metadata_partitioner import metadata_partition
 from remote_fetch.kafka_clients import Consumer
+from remote_fetch.locate.answers import LogEnds
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.leases import Leases
 from remote_fetch.locate.metadata_questions import MetadataQuestions
@@ -291,7 +292,7 @@ class MetadataTopic:
             raise Unlocatable(f"{self.name} deletes records faster than they are read; {begins} readings were cut off")
         self._catch_up(topic_id, numbers, begins=begins + 1)
 
-    def _is_lost(self, replay: Replay, bounds: dict[int, tuple[int, int, int]], now_ms: int) -> bool:
+    def _is_lost(self, replay: Replay, bounds: dict[int, LogEnds], now_ms: int) -> bool:
         """Whether the records read before are not enough to go on from.
 
         The topic was created again, or an election has made it shorter: they are not its records. Or it is compacted,
@@ -304,9 +305,7 @@ class MetadataTopic:
             self._tombstones.missed(at_ms, now_ms) for at_ms in (min(times_ms), max(times_ms))
         )
 
-    def _resume(
-        self, topic_id: Uuid | None, replay: Replay, bounds: dict[int, tuple[int, int, int]], now_ms: int
-    ) -> None:
+    def _resume(self, topic_id: Uuid | None, replay: Replay, bounds: dict[int, LogEnds], now_ms: int) -> None:
         """Restore the saved replays of metadata partitions that were not read yet."""
         fresh = bounds.keys() - replay.read_to.keys()
         for number, saved in self._saver.load(topic_id, sorted(fresh)).items():

@@ -20,8 +20,7 @@ from remote_fetch.locate.replay_cache import TopicOrigin
 from remote_fetch.locate.saved_replay import SavedReplay
 from remote_fetch.locate.timeline_builder import TimelineBuilder
 from remote_fetch.locate.unreadable import denied
-from remote_fetch.locate.uploads import NO_EPOCH
-from remote_fetch.model import TopicIdPartition, Uuid
+from remote_fetch.model import NO_EPOCH, TopicIdPartition, Uuid
 
 __all__ = ["CutOff", "Replay"]
 

@@ -17,8 +17,7 @@ from operator import itemgetter
 from typing import Any, TypeAlias
 
 from remote_fetch.locate.lineage import Lineage, epoch_at
-from remote_fetch.locate.uploads import NO_EPOCH
-from remote_fetch.model import MAX_OFFSET, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from remote_fetch.model import MAX_OFFSET, NO_EPOCH, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 
 __all__ = ["AbortedLists", "FoundSegment", "Timeline", "sorted_segments"]
 

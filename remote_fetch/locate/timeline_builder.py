@@ -32,7 +32,6 @@ from remote_fetch.locate.timeline import FoundSegment, Timeline, sorted_segments
 from remote_fetch.locate.uploads import (
     DELETED,
     FINISHED,
-    NO_EPOCH,
     STARTED,
     Gone,
     Keys,
@@ -42,7 +41,7 @@ from remote_fetch.locate.uploads import (
     Upload,
     said_by,
 )
-from remote_fetch.model import Buffer, RemoteLogSegmentState, TopicIdPartition, Uuid
+from remote_fetch.model import NO_EPOCH, Buffer, RemoteLogSegmentState, TopicIdPartition, Uuid
 
 __all__ = ["TimelineBuilder"]
 

@@ -26,12 +26,17 @@ from typing import Generic, TypeAlias, TypeVar
 
 from remote_fetch.formats.metadata_records import SegmentMetadataRecord, SegmentUpdateRecord
 from remote_fetch.formats.metadata_usual import SegmentChange, build_usual_segment
-from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
+from remote_fetch.model import (
+    NO_EPOCH,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
 
 __all__ = [
     "DELETED",
     "FINISHED",
-    "NO_EPOCH",
     "STARTED",
     "Gone",
     "Keys",
@@ -48,8 +53,6 @@ FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 DELETED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 Owner = TypeVar("Owner")
 
-NO_EPOCH = -1
-"""The leader epoch of an uploader that no record names, and of a record without one."""
 _GONE_KEPT = 1 << 15
 _UPDATE_KEY_SUFFIX = b":UPDATE"
 

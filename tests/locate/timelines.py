@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.locate.uploads import NO_EPOCH
-from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition
+from remote_fetch.model import NO_EPOCH, RemoteLogSegmentMetadata, TopicIdPartition
 
 __all__ = ["timeline_of"]
 
