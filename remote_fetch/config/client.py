@@ -90,7 +90,7 @@ def check_client(properties: Mapping[str, Any], prefix: str = "") -> None:
         if found is not None and not _is_port(found[1]):
             # The text is not shown: it may be a password, as in USER:PASSWORD@HOST.
             raise ConfigError(f"{prefix}{_BROKERS}: a port is a number from 1 to 65535", key=prefix + _BROKERS)
-    protocol, has_protocol, _ = next(one for one in named.split(",") if one.strip()).partition("://")
+    protocol, has_protocol, _ = next(address for address in named.split(",") if address.strip()).partition("://")
     name, wanted = protocol.strip().lower(), word_of(properties, _PROTOCOL, "plaintext")
     if has_protocol and name != wanted:
         raise ConfigError(

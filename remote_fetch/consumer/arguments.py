@@ -13,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import Message, TopicPartition
 
-from remote_fetch.consumer.position import storable
+from remote_fetch.consumer.position import partition_at
 
 __all__ = ["after", "are_partitions", "integer", "is_asynchronous", "is_record", "offsets_of_commit", "seconds"]
 
@@ -55,7 +55,7 @@ def is_record(message: object) -> bool:
 
 def after(message: Message) -> TopicPartition:
     """The position after a record, as `store_offsets` stores it."""
-    return storable(
+    return partition_at(
         message.topic() or "", message.partition() or 0, (message.offset() or 0) + 1, message.leader_epoch()
     )
 

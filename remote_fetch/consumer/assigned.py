@@ -17,7 +17,7 @@ from confluent_kafka import Message, TopicPartition
 
 from remote_fetch.consumer.feed import Feed
 from remote_fetch.consumer.offsets import COMMITTED, INVALID, STORED
-from remote_fetch.consumer.position import Position, storable
+from remote_fetch.consumer.position import Position, partition_at
 from remote_fetch.consumer.states import Action, Mode, PartitionState, Step
 from remote_fetch.consumer.store_records import StoreRecords
 from remote_fetch.model import LogBounds, Uuid
@@ -58,7 +58,7 @@ class AssignedPartition:
         start = STORED if given.offset == INVALID else given.offset
         # The application may change its object, and the one that it is given.
         self._metadata = given.metadata
-        self._assignment = partial(storable, *self.key, start, given.leader_epoch, given.metadata)
+        self._assignment = partial(partition_at, *self.key, start, given.leader_epoch, given.metadata)
         self.state = state
         self.position = Position(*self.key, stores_offsets=stores_offsets)
         self.records = StoreRecords(*self.key)
@@ -77,11 +77,11 @@ class AssignedPartition:
 
     def topic_partition(self, offset: int = INVALID, leader_epoch: int | None = None) -> TopicPartition:
         """The partition as confluent_kafka's type."""
-        return storable(self.topic, self.number, offset, leader_epoch)
+        return partition_at(self.topic, self.number, offset, leader_epoch)
 
     def assignable(self, offset: int, leader_epoch: int | None) -> TopicPartition:
         """The partition to assign in librdkafka at `offset`, with the metadata with which it was assigned."""
-        return storable(self.topic, self.number, offset, leader_epoch, self._metadata)
+        return partition_at(self.topic, self.number, offset, leader_epoch, self._metadata)
 
     @property
     def assignment(self) -> TopicPartition:

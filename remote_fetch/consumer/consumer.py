@@ -32,7 +32,7 @@ from remote_fetch.consumer.forks import Forks
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.metrics import Metrics, add_to_statistics
 from remote_fetch.consumer.offsets import STORED, named_epoch
-from remote_fetch.consumer.position import storable
+from remote_fetch.consumer.position import partition_at
 from remote_fetch.consumer.remote import Gate, Remote
 from remote_fetch.consumer.settings import ENABLED, ConsumerSettings
 from remote_fetch.kafka_clients import Consumer as _Consumer
@@ -268,7 +268,7 @@ class RemoteConsumer(_Consumer):
             for at, (answer, assigned) in enumerate(zip(found, remote.partitions.lookup(found), strict=True)):
                 if assigned is not None and not (assigned.follows_librdkafka and answer.offset >= 0):
                     shown = assigned.position.shown
-                    found[at] = storable(*assigned.key, shown.offset, shown.leader_epoch, answer.metadata)
+                    found[at] = partition_at(*assigned.key, shown.offset, shown.leader_epoch, answer.metadata)
         return found
 
     @_typed_as(_Consumer.get_watermark_offsets)

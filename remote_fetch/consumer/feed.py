@@ -98,7 +98,7 @@ class Feed:
 
     def __init__(
         self,
-        source: FeedContext,
+        context: FeedContext,
         topic: str,
         number: int,
         offset: int,
@@ -112,9 +112,9 @@ class Feed:
         self.log = LogBounds(None)
         self.topic_id: Uuid | None = None
         self._expected_id = expected_id
-        self._source = source
-        self._since_s = source.clock()
-        source.begin(topic)
+        self._context = context
+        self._since_s = context.clock()
+        context.begin(topic)
         self._looks_again = False
         self.asks_brokers = False
         self.first_offset = self.offset = offset
@@ -133,7 +133,7 @@ class Feed:
     def is_at_rest(self) -> bool:
         """Whether the feed brings no further record before one is taken, or has ended."""
         waiting = sum(chunk.size_bytes for chunk in tuple(self.chunks))
-        return self.ending is not None or waiting >= max(self._source.queued_bytes, 1)
+        return self.ending is not None or waiting >= max(self._context.queued_bytes, 1)
 
     def work(self) -> bool:
         """Plan, or decode one chunk. Returns whether the application has to look at the feed. Raises no error."""
@@ -144,10 +144,10 @@ class Feed:
         except OffsetOutOfRange:
             if self._rows is not None:  # records were deleted under the scan, and the log may have grown since its plan
                 with contextlib.suppress(Exception):
-                    self._hear_of(self._source.partition(self.topic, self.number))
+                    self._hear_of(self._context.partition(self.topic, self.number))
             return self._end(Ending(self.offset, Ending.OUT_OF_RANGE, log=self.log))
         except UnknownTopic as error:
-            self._source.forget(self.topic)
+            self._context.forget(self.topic)
             self._say(error)
             if self._expected_id is not None:
                 return self._end(Ending(self.offset, Ending.OUT_OF_RANGE))
@@ -161,7 +161,9 @@ class Feed:
             self._say(error)
             # The first error says more than "no other object has it".
             first = error.__cause__ if isinstance(error.__cause__, SegmentNotFound) else error
-            return self._end(Ending(self.offset, first.kind, True, is_storage_failure(first), self.log))
+            return self._end(
+                Ending(self.offset, first.kind, is_failure=True, is_storage=is_storage_failure(first), log=self.log)
+            )
         except BaseException as error:  # a fetcher may have a bug, and a library in Rust raises no Exception in a panic
             self._say(unexpected(error))
             return self._end(Ending(self.offset, Ending.UNEXPECTED, is_failure=True, log=self.log))
@@ -175,11 +177,11 @@ class Feed:
         if self.ending is None or self.ending.is_failure or self._looks_again:
             return False
         is_of_tier = self.ending.reason in (Reason.LOCAL, Reason.NOT_TIERED)
-        return is_of_tier and self._source.clock() - self.ending.at_s > _OUTDATED_S
+        return is_of_tier and self._context.clock() - self.ending.at_s > _OUTDATED_S
 
     def look_again(self) -> None:
         """Go on from the ending, if the tier has more now. The application calls this, and then wakes a worker."""
-        self._since_s, self._looks_again, self.ending = self._source.clock(), True, None
+        self._since_s, self._looks_again, self.ending = self._context.clock(), True, None
 
     def cancel(self) -> None:
         """Stop working. The application takes no more records of this feed."""
@@ -191,10 +193,10 @@ class Feed:
         self._codecs = None
 
     def _go_on(self) -> bool:
-        circuit = self._source.open_circuit()
+        circuit = self._context.open_circuit()
         if circuit is not None:
-            return self._end(Ending(self.offset, circuit.reason, True, True, self.log))
-        if self._rows is not None and self._share_bytes > 2 * self._source.share_bytes:
+            return self._end(Ending(self.offset, circuit.reason, is_failure=True, is_storage=True, log=self.log))
+        if self._rows is not None and self._share_bytes > 2 * self._context.share_bytes:
             self._drop_scan()  # more partitions were assigned, so the share of this one is smaller
         if self._rows is None:
             ending = self._plan()
@@ -202,7 +204,7 @@ class Feed:
                 return self._end(ending)
         assert self._rows is not None
         chunk = next(self._rows, None)
-        self._source.worked()
+        self._context.worked()
         if chunk is None:
             self._drop_scan()
             self._move_to(self._stop)
@@ -219,21 +221,21 @@ class Feed:
 
     def _plan(self) -> Ending | None:
         """Plan from the current offset on. Returns the ending if the tier has nothing to read there."""
-        source, session = self._source, self._source.session
+        context, session = self._context, self._context.session
         with self._asking_brokers():
             partition = self._partition()
-            local_start = source.local_start(partition, _OUTDATED_S if self._looks_again else LOCAL_START_S)
+            local_start = context.local_start(partition, _OUTDATED_S if self._looks_again else LOCAL_START_S)
             # One answer is for all partitions, and the questions below are for one. A hand-over at 0 needs the log end.
             if local_start is not None and self.offset >= max(local_start, 1):
                 return Ending(self.offset, Reason.LOCAL, log=self.log)
             self._hear_of(partition)
             first, stop = self.offset, self.log.end_offset or 0
             self.first_offset = first if self.first_offset < 0 else self.first_offset
-            timeline = session.newest_timeline(partition, first, stop, isolation=source.isolation, most=_SLICES_AHEAD)
+            timeline = session.newest_timeline(partition, first, stop, isolation=context.isolation, most=_SLICES_AHEAD)
         session.note_unusable(timeline)
         if first > max((segment.end_offset for segment in timeline.segments), default=-1):
             return self._nothing_tiered(first)
-        planner = Planner(session, source.isolation)
+        planner = Planner(session, context.isolation)
         opened = replace(planner.open_timeline(timeline, self.log), local_start=local_start)
         self._check_epoch(opened, first)
         plan = planner.leading(opened, first, _SLICES_AHEAD)
@@ -241,14 +243,14 @@ class Feed:
             return Ending(first, plan, log=self.log)
         self._opened, self._stop = opened, plan.steps[-1].stop_offset
         self._codecs = self._codecs or Codecs(max_bytes=session.config.settings.max_decompressed_bytes)
-        self._share_bytes = source.share_bytes
+        self._share_bytes = context.share_bytes
         scan = Scan(
             session,
             [plan],
             MESSAGE_COLUMNS,
             codecs=self._codecs,
             max_bytes=max(self._share_bytes // 2, SMALLEST_SHARE_BYTES // 2),
-            pool=session.decode_pool.within(source.queued_bytes),
+            pool=session.decode_pool.within(context.queued_bytes),
         )
         self._rows = scan.rows()
         return None
@@ -258,10 +260,10 @@ class Feed:
 
         Raises TopicRecreated if another id is expected, UnknownTopic, and the errors of `LogGuard.authorise`.
         """
-        expected_id, brokers = self._expected_id, self._source.session.brokers
+        expected_id, brokers = self._expected_id, self._context.session.brokers
         if expected_id is not None:
-            self._source.forget(self.topic)  # the id may be older than the topic of now
-        partition = self._source.partition(self.topic, self.number)
+            self._context.forget(self.topic)  # the id may be older than the topic of now
+        partition = self._context.partition(self.topic, self.number)
         if expected_id not in (None, partition.topic_id):
             raise TopicRecreated(f"topic {self.topic!r} has the id {partition.topic_id} now", topic=self.topic)
         self._expected_id, self.topic_id = None, partition.topic_id
@@ -272,10 +274,10 @@ class Feed:
 
     def _hear_of(self, partition: TopicIdPartition) -> None:
         """Ask for the ends of the log, and resolve a logical offset. Raises OffsetOutOfRange."""
-        brokers = self._source.session.brokers
+        brokers = self._context.session.brokers
         if brokers is None:
             return
-        self.log = brokers.guard.ask(partition, self._source.isolation)
+        self.log = brokers.guard.ask(partition, self._context.isolation)
         low, high = self.log.log_start_offset or 0, self.log.end_offset or 0
         if self.offset == BEGINNING:
             self.offset = low
@@ -286,9 +288,9 @@ class Feed:
 
     def _nothing_tiered(self, first: int) -> Ending:
         """The ending if no segment was found from `first` on: no offset is tiered, or segments cannot be located."""
-        if self._source.session.locating.is_off:
+        if self._context.session.locating.is_off:
             return Ending(first, ErrorKind.NOT_CONFIGURED, log=self.log)
-        unlocated = self._source.session.locating.unlocated
+        unlocated = self._context.session.locating.unlocated
         if unlocated is None:
             return Ending(first, Reason.NOT_TIERED, log=self.log)
         return Ending(first, unlocated, is_failure=True, log=self.log)
@@ -304,11 +306,11 @@ class Feed:
     def _end(self, ending: Ending) -> bool:
         self._drop_scan()
         if ending.is_storage:
-            self._source.failed(ending.reason)
+            self._context.failed(ending.reason)
         if ending.is_failure:
             self._count(ending)
-        self._source.session.surveyor.explain(ending.reason, waits=False)
-        self.ending = replace(ending, leader_epoch=self._leader_epoch, at_s=self._source.clock())
+        self._context.session.surveyor.explain(ending.reason, waits=False)
+        self.ending = replace(ending, leader_epoch=self._leader_epoch, at_s=self._context.clock())
         return True
 
     @contextlib.contextmanager
@@ -325,7 +327,7 @@ class Feed:
         If the store or a broker answers other feeds, this feed only waits for its turn: a worker, a lock, a GET.
         """
         since_s = now_s - patience_s
-        return self._since_s < since_s and self._source.session.answered_s < since_s
+        return self._since_s < since_s and self._context.session.answered_s < since_s
 
     def late(self, offset: int, leader_epoch: int | None = None) -> Ending:
         """Report that the application waits no longer for this feed's next record. Returns the ending to go on with.
@@ -333,14 +335,14 @@ class Feed:
         `offset` is where the feed began, or the application's position after its records, with the leader epoch of the
         last one. Only the worker knows how far the feed has come.
         """
-        is_store = self._source.session.reader.is_asking and not self.asks_brokers
+        is_store = self._context.session.reader.is_asking and not self.asks_brokers
         reason = ErrorKind.READ_TIMEOUT if is_store else Ending.UNANSWERED
         ending = Ending(offset, reason, is_failure=True, log=self.log, leader_epoch=leader_epoch)
         self._count(ending)
         return ending
 
     def _count(self, ending: Ending) -> None:
-        known = self._source.known(self.topic, self.number)
+        known = self._context.known(self.topic, self.number)
         first = max(ending.offset, self.log.log_start_offset or 0)
         last = -1 if self.log.end_offset is None else max(self.log.end_offset - 1, first)
         self._tell(Fallback(known, first, last, ending.reason))
@@ -357,4 +359,4 @@ class Feed:
     def _tell(self, event: Event) -> None:
         """Send an event. A cancelled feed sends none: a close takes the clients away from a worker that waits."""
         if not self.is_cancelled:
-            self._source.session.observe(event)
+            self._context.session.observe(event)

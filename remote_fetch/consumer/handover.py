@@ -20,7 +20,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from remote_fetch.consumer.assigned import AssignedPartition, Key, key_of
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.offsets import INVALID, STORED, is_looked_up
-from remote_fetch.consumer.position import storable
+from remote_fetch.consumer.position import partition_at
 from remote_fetch.consumer.settings import ConsumerSettings
 from remote_fetch.consumer.states import Mode
 from remote_fetch.deadline import Clock
@@ -44,7 +44,7 @@ def pause_before_assign(librdkafka: LibrdkafkaConsumer, partitions: Sequence[Top
             librdkafka.get_watermark_offsets(partition, cached=True)
         librdkafka.pause(paused)
     return [
-        storable(
+        partition_at(
             partition.topic,
             partition.partition,
             _PLACEHOLDER if is_looked_up(partition.offset) else partition.offset,

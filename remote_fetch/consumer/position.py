@@ -18,13 +18,13 @@ from confluent_kafka import Message, TopicPartition
 
 from remote_fetch.consumer.offsets import INVALID
 
-__all__ = ["Position", "storable"]
+__all__ = ["Position", "partition_at"]
 
 
-def storable(
+def partition_at(
     topic: str, number: int, offset: int, leader_epoch: int | None, metadata: str | None = None
 ) -> TopicPartition:
-    """A position in the form of `Consumer.store_offsets`. Its constructor takes no None."""
+    """A partition at an offset, as confluent_kafka's type. The constructor of that type takes no None."""
     more: dict[str, Any] = {} if metadata is None else {"metadata": metadata}
     if leader_epoch is not None and leader_epoch >= 0:
         more["leader_epoch"] = leader_epoch
@@ -51,7 +51,7 @@ class Position:
         self._holds_over_reset = False
         self._stored = self._floor = INVALID
         self.keeps_all = False
-        self._before_reset = storable(topic, number, INVALID, None)
+        self._before_reset = partition_at(topic, number, INVALID, None)
         self._kept: TopicPartition | None = None
         self._is_lost = False
 
@@ -59,7 +59,7 @@ class Position:
     def shown(self) -> TopicPartition:
         """The position that `Consumer.position` tells: after a reset the one before it, until a record comes."""
         delivered = self.delivered
-        return self._storable(delivered) if delivered >= 0 else self._limited_over_reset(self._before_reset)
+        return self._partition_at(delivered) if delivered >= 0 else self._limited_over_reset(self._before_reset)
 
     @property
     def delivered(self) -> int:
@@ -79,7 +79,7 @@ class Position:
         The leader epoch before those messages is not known.
         """
         offset = self._limited(known.offset) if self._holds_over_reset else known.offset
-        return known if offset == known.offset else storable(self._topic, self._number, offset, None)
+        return known if offset == known.offset else partition_at(self._topic, self._number, offset, None)
 
     @property
     def is_held(self) -> bool:
@@ -117,7 +117,7 @@ class Position:
         if self._holds_over_reset and self._is_lost:  # `consume` drops the messages that it holds
             self._kept = self.lost
         self._leave(self.delivered)
-        self._before_reset = storable(self._topic, self._number, INVALID, None)
+        self._before_reset = partition_at(self._topic, self._number, INVALID, None)
 
     def reset(self) -> None:
         """Forget the position, because it is not in the log any more.
@@ -126,14 +126,14 @@ class Position:
         them.
         """
         if self.next_offset >= 0:
-            self._before_reset = self._storable(self.next_offset)
+            self._before_reset = self._partition_at(self.next_offset)
         self._leave(self.next_offset)
         self._holds_over_reset = self.is_held
 
     def _leave(self, offset: int) -> None:
         """Keep `offset` for commits, and go on at an offset that is not known yet."""
         if self._stores_offsets and offset >= 0:
-            self._kept, self._is_lost = self._storable(offset), offset > self._stored
+            self._kept, self._is_lost = self._partition_at(offset), offset > self._stored
         self.next_offset = self._stored = INVALID
 
     # ----------------------------------------------------------------------------------------- a running `consume`
@@ -170,12 +170,12 @@ class Position:
 
     def to_store(self) -> TopicPartition:
         """The delivered position, in the form of `Consumer.store_offsets`. INVALID, which stores none, if withheld."""
-        return self._storable(INVALID if self.withholds(self.delivered) else self.delivered)
+        return self._partition_at(INVALID if self.withholds(self.delivered) else self.delivered)
 
-    def _storable(self, offset: int) -> TopicPartition:
+    def _partition_at(self, offset: int) -> TopicPartition:
         # The epoch of the last record may be newer than that of the one before those that a running `consume` holds.
         is_last = offset >= max(self.next_offset, 0)
-        return storable(self._topic, self._number, offset, self.leader_epoch if is_last else None)
+        return partition_at(self._topic, self._number, offset, self.leader_epoch if is_last else None)
 
     @property
     def last_stored(self) -> int:
@@ -195,7 +195,7 @@ class Position:
     def forget_stored(self) -> None:
         """Note that librdkafka forgets the stored position, because of an assignment: at once, or a little later."""
         if self._stores_offsets and self.delivered >= 0:
-            self._kept = self._storable(self.delivered)
+            self._kept = self._partition_at(self.delivered)
         self._stored = INVALID
         self._is_lost = self._kept is not None
 

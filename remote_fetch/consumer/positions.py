@@ -17,7 +17,7 @@ from remote_fetch.consumer.assigned import AssignedPartition, Key, key_of, track
 from remote_fetch.consumer.committed import Start
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.offsets import INVALID
-from remote_fetch.consumer.position import storable
+from remote_fetch.consumer.position import partition_at
 from remote_fetch.consumer.settings import ConsumerSettings
 from remote_fetch.deadline import Clock
 
@@ -115,7 +115,7 @@ class Positions:
         for stored in offsets:
             for partition in tracked(self._assigned, [stored]):
                 # A copy, because the application may change its object.
-                kept = storable(*partition.key, stored.offset, stored.leader_epoch, stored.metadata)
+                kept = partition_at(*partition.key, stored.offset, stored.leader_epoch, stored.metadata)
                 partition.position.note_stored(kept)
                 if partition.position.withholds(kept.offset):
                     withheld.append(partition.topic_partition())

@@ -150,8 +150,10 @@ class BrokerReader:
         heard_at = self._clock()
         while self._cluster.consumer(isolation) is consumer:
             heard, damage = _until_damage(consumer.consume(_BATCH_MESSAGES, timeout=_POLL_S))
-            refusals = [one for one in heard if is_refused_offset(one)]
-            messages = [one for one in heard if not is_refused_offset(one) and not _is_news(one, _FOR_EVER)]
+            refusals = [message for message in heard if is_refused_offset(message)]
+            messages = [
+                message for message in heard if not is_refused_offset(message) and not _is_news(message, _FOR_EVER)
+            ]
             if messages:
                 yield messages
             for refusal in refusals:
@@ -201,12 +203,12 @@ class BrokerReader:
         while pace.offset < stop:
             most = min(_BATCH_MESSAGES, stop - pace.offset)  # for more, librdkafka would wait until the timeout
             heard, damage = _until_damage(consumer.consume(most, timeout=_POLL_S))
-            told = [one for one in heard if one.error() is not None]
+            told = [message for message in heard if message.error() is not None]
             pace.heard(told)
-            refusals = [one for one in told if is_refused_offset(one)]
-            ends = [one for one in told if not is_refused_offset(one) and not _is_news(one, stop)]
-            given = [one for one in heard if one.error() is None]
-            records = [one for one in given if int(one.offset() or 0) < stop]
+            refusals = [message for message in told if is_refused_offset(message)]
+            ends = [message for message in told if not is_refused_offset(message) and not _is_news(message, stop)]
+            given = [message for message in heard if message.error() is None]
+            records = [message for message in given if int(message.offset() or 0) < stop]
             at_end = bool(ends)
             if records:
                 log.took(records)
@@ -264,9 +266,9 @@ class BrokerReader:
         raise BrokerStalled(KafkaError(KafkaError._TIMED_OUT, text))
 
     def _rows(self, messages: Sequence[Any], partition: TopicIdPartition, columns: Sequence[str]) -> pa.RecordBatch:
-        size_bytes = sum(len(one.key() or b"") + len(one.value() or b"") for one in messages)
+        size_bytes = sum(len(message.key() or b"") + len(message.value() or b"") for message in messages)
         self._observer(BrokerRead(partition, len(messages), size_bytes))
-        saturated = sum(is_saturated(_timestamp_ms(one)) for one in messages) if "timestamp" in columns else 0
+        saturated = sum(is_saturated(_timestamp_ms(message)) for message in messages) if "timestamp" in columns else 0
         if saturated:
             self._observer(TimestampsSaturated(partition, saturated))
         return batch_of_messages(messages, columns)

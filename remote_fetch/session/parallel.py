@@ -53,5 +53,5 @@ def all_at_once(make: Callable[[S], T], items: Sequence[S]) -> tuple[T, ...]:
     if len(items) < 2:
         return tuple(map(make, items))
     with threads() as pool:
-        calls = [pool.submit(partial(make, one)) for one in items]
+        calls = [pool.submit(partial(make, item)) for item in items]
         return tuple(map(result_of, calls))

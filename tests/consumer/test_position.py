@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from remote_fetch.consumer.offsets import INVALID
-from remote_fetch.consumer.position import Position, storable
+from remote_fetch.consumer.position import Position, partition_at
 from tests.consumer.fakes import live
 
 
@@ -31,7 +31,7 @@ def test_no_offset_up_to_the_committed_one_is_stored() -> None:
     position = at(60)
     position.keep_above(60)
     assert (position.withholds(60), position.withholds(61)) == (True, False)
-    assert position.to_store() == storable("t", 0, INVALID, None)
+    assert position.to_store() == partition_at("t", 0, INVALID, None)
     assert position.to_store().offset == INVALID
     position.mark_stored()
     assert position.is_stored
@@ -54,7 +54,7 @@ def test_no_offset_up_to_the_committed_one_is_stored() -> None:
 def test_an_offset_of_the_application_up_to_the_committed_one_is_stored_later() -> None:
     position = Position("t", 0, stores_offsets=False)
     position.keep_above(60)
-    position.note_stored(storable("t", 0, 33, None))
+    position.note_stored(partition_at("t", 0, 33, None))
     assert position.lost is None
     position.keep_all()
     lost = position.lost
@@ -84,7 +84,7 @@ def test_a_held_message_gives_its_leader_epoch_to_no_position_before_it() -> Non
     position, first = at(5), live(0, 7)
     position.hold(first)
     position.follow(8, 6)
-    assert position.to_store() == storable("t", 0, 5, None)
+    assert position.to_store() == partition_at("t", 0, 5, None)
     assert position.to_store().leader_epoch is None
     position.release()
     assert position.to_store().leader_epoch == 6
@@ -163,7 +163,7 @@ def test_a_seek_after_a_reset_stores_nothing_past_messages_that_consume_drops() 
     position.reset()
     position.forget()
     position.release()
-    assert position.lost == storable("t", 0, 5, None)
+    assert position.lost == partition_at("t", 0, 5, None)
     first = Position("t", 0)
     first.hold(live(0, 5))
     first.follow(8, 6)
@@ -174,7 +174,7 @@ def test_a_seek_after_a_reset_stores_nothing_past_messages_that_consume_drops() 
 
 
 def test_a_seek_after_a_reset_keeps_the_offset_that_the_application_stored() -> None:
-    position, own = Position("t", 0, stores_offsets=False), storable("t", 0, 4, 3, "mine")
+    position, own = Position("t", 0, stores_offsets=False), partition_at("t", 0, 4, 3, "mine")
     position.note_stored(own)
     position.hold(live(0, 5))
     position.reset()
@@ -225,7 +225,7 @@ def test_what_the_application_has_stored_is_not_held_back() -> None:
     position = Position("t", 0, stores_offsets=False)
     position.follow(5, 4)
     position.hold(live(0, 5))
-    position.note_stored(storable("t", 0, 9, None))
+    position.note_stored(partition_at("t", 0, 9, None))
     position.forget_stored()
     assert position.lost is not None
     assert position.lost.offset == 9
@@ -234,7 +234,7 @@ def test_what_the_application_has_stored_is_not_held_back() -> None:
 @pytest.mark.parametrize("leader_epoch", [None, -1, 0, 4])
 @pytest.mark.parametrize("metadata", [None, "", "mine"])
 def test_the_form_of_store_offsets(leader_epoch: int | None, metadata: str | None) -> None:
-    made = storable("t", 3, 5, leader_epoch, metadata)
+    made = partition_at("t", 3, 5, leader_epoch, metadata)
     known = None if leader_epoch == -1 else leader_epoch
     assert (made.topic, made.partition, made.offset, made.leader_epoch) == ("t", 3, 5, known)
     assert made.metadata == metadata
