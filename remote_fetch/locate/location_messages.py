@@ -106,14 +106,7 @@ class LocationMessages:
         if len(aborted) > _MAX_ABORTED or any(producer < 0 or first < 0 for producer, first in aborted):
             raise _unusable(partition, offset, "a list of aborted transactions that no broker has")
         location = None if code else self._location(found, partition, offset)
-        return Answer(
-            location,
-            aborted,
-            found.last_stable_offset,
-            found.high_watermark,
-            found.log_start_offset,
-            has_records=bool(found.records),
-        )
+        return Answer(location, aborted, found.last_stable_offset, found.log_start_offset, bool(found.records))
 
     def _location(self, found: Any, partition: TopicIdPartition, offset: int) -> Location | None:
         told = {

@@ -104,10 +104,6 @@ class LocationSchema:
     request: tuple[SchemaField, ...]
     response: tuple[SchemaField, ...]
 
-    def field(self, role: str) -> SchemaField | None:
-        """The field of a role, None if the schema has none."""
-        return next((field for field in (*self.request, *self.response) if field.role == role), None)
-
     def apply(self, message: Message, definition: dict[str, Any]) -> dict[str, Any]:
         """Kafka's definition of a Fetch message with the fields of this schema. It is changed in place, and returned.
 

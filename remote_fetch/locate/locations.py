@@ -38,13 +38,12 @@ class Answer:
     - `location` None: the leader would serve the offset itself, as in any Fetch; `has_records` if it has done so.
     - `aborted` are producer id and first offset of the aborted transactions that have an offset from the asked one to
       the end of the segment. Empty under read_uncommitted.
-    - `last_stable_offset`, `high_watermark`, `log_start_offset`: as in any Fetch, -1 if unknown.
+    - `last_stable_offset`, `log_start_offset`: as in any Fetch, -1 if unknown.
     """
 
     location: Location | None
     aborted: tuple[tuple[int, int], ...]
     last_stable_offset: int
-    high_watermark: int
     log_start_offset: int
     has_records: bool = False
 

@@ -85,7 +85,6 @@ class Session:
         self.counters = Counters()
         self._log = LogObserver()
         self._observer = observer
-        self._is_shared = shared
         self._said: set[str] = set()
         self._orphans: dict[TopicIdPartition, int] = {}
         self._malformed: dict[Uuid, int] = {}
@@ -109,7 +108,14 @@ class Session:
         self.storage = Storage(self.reader, sizes, self.observe, settings)
         self.locating = Locating(config, fetcher, self.storage, shared=shared)
         try:  # what stands above is all that `close` needs
-            self.brokers = self._open_brokers(planned)
+            self.brokers = open_brokers(
+                config.librdkafka,
+                settings,
+                self.observe,
+                shared=shared,
+                log_starts=None if planned is None else planned.log_starts,
+                may_be_cut=planned is None or planned.may_be_cut,
+            )
             self._local_logs = None if self.brokers is None else LocalLogs(self.brokers.cluster)
             hint = ASK_A_BROKER if self.brokers is None else None
             self.fallback = FallbackRule(self.observe, self.surveyor.explain, self.brokers, hint=hint)
@@ -144,16 +150,6 @@ class Session:
             fetcher = load_fetcher(parsed)
             notices = [f"not understood of the brokers' file: {text}" for text in completed.unmapped]
         return cls(parsed, fetcher, observer, shared=shared, planned=planned, notices=notices)
-
-    def _open_brokers(self, planned: Planned | None) -> Brokers | None:
-        return open_brokers(
-            self.config.librdkafka,
-            self.config.settings,
-            self.observe,
-            shared=self._is_shared,
-            log_starts=None if planned is None else planned.log_starts,
-            may_be_cut=planned is None or planned.may_be_cut,
-        )
 
     def check_located(self) -> None:
         """As `Locating.check`."""

@@ -107,7 +107,7 @@ class Leader:
         self, location: Location | None, aborted: tuple[tuple[int, int], ...], *, has_records: bool = False
     ) -> Answer:
         log = self.log
-        return Answer(location, aborted, log.last_stable_offset, log.next_offset, self.log_start, has_records)
+        return Answer(location, aborted, log.last_stable_offset, self.log_start, has_records)
 
     def earliest_local(self, partition: TopicIdPartition) -> int | None:
         tier_stop = max((segment.end_offset + 1 for segment in self.tiered), default=self.log_start)

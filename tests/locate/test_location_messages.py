@@ -83,7 +83,7 @@ def test_the_applications_own_clients_keep_their_class_of_responses() -> None:
 
 def test_a_location() -> None:
     found = answered(**TOLD, aborted_transactions=aborted((4, 2), (6, 8)))
-    assert found == Answer(Location(SEGMENT, b"where", 5, 9, 1 << 33), ((4, 2), (6, 8)), 18, 20, 1)
+    assert found == Answer(Location(SEGMENT, b"where", 5, 9, 1 << 33), ((4, 2), (6, 8)), 18, 1)
 
 
 def test_the_fields_of_the_kip_alone() -> None:
@@ -92,8 +92,8 @@ def test_the_fields_of_the_kip_alone() -> None:
 
 
 def test_no_location() -> None:
-    assert answered() == Answer(None, (), 18, 20, 1)
-    assert answered(records=b"bytes of a batch") == Answer(None, (), 18, 20, 1, has_records=True)
+    assert answered() == Answer(None, (), 18, 1)
+    assert answered(records=b"bytes of a batch") == Answer(None, (), 18, 1, has_records=True)
     assert answered(remote_log_segment_id=uuid.UUID(int=0)).location is None
     assert answered(error_code=1, **TOLD).location is None  # OFFSET_OUT_OF_RANGE
 
