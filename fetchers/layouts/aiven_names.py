@@ -100,7 +100,7 @@ def levels_below(store: ObjectStore, prefix: str, folder: str) -> int | None:
     """
     start = f"{folder}/" if folder else ""
     above, _, name_start = f"{start}{prefix}".rpartition("/")
-    topics = (one for one in store.folders(above) if _topic_of(one, name_start) is not None)
+    topics = (folder for folder in store.folders(above) if _topic_of(folder, name_start) is not None)
     for topic in islice(topics, _PROBED_FOLDERS):
         if any(map(_NUMBER.fullmatch, store.folders(f"{above}/{topic}" if above else topic))):
             return 0

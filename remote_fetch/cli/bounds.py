@@ -157,4 +157,4 @@ def _before_the_end(arguments: argparse.Namespace, session: Session, topic: str,
         return max(stop - count, first, arguments.log_start or 0)
 
     found = [one for one in session.locator.partitions(topic, wanted) if wanted is None or one.partition in wanted]
-    return dict(zip((one.partition for one in found), all_at_once(start, found), strict=True))
+    return dict(zip((partition.partition for partition in found), all_at_once(start, found), strict=True))

@@ -266,7 +266,7 @@ def _segments(session: Session, topic: str, number: int, offsets: Sequence[int])
     chosen = find_partitions(session, topic, [number])
     found: dict[RemoteLogSegmentMetadata, None] = {}
     for offset in offsets:
-        holding = [one for partition in chosen for one in _holding(session, partition, offset)]
+        holding = [segment for partition in chosen for segment in _holding(session, partition, offset)]
         if not holding:
             raise UnknownTopic("no segment holds this offset", topic=topic, partition=number, offset=offset)
         found.update(dict.fromkeys(holding))
@@ -288,4 +288,4 @@ def _holding(session: Session, partition: TopicIdPartition, offset: int) -> list
 
 
 def _with_offset(segments: Iterable[RemoteLogSegmentMetadata], offset: int) -> list[RemoteLogSegmentMetadata]:
-    return [one for one in segments if one.start_offset <= offset <= one.end_offset]
+    return [segment for segment in segments if segment.start_offset <= offset <= segment.end_offset]

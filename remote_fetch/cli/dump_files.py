@@ -70,12 +70,12 @@ def _transactions(data: memoryview, _: int) -> _Found:
     found = (
         {
             "version": 0,
-            "producerId": one.producer_id,
-            "firstOffset": one.first_offset,
-            "lastOffset": one.last_offset,
-            "lastStableOffset": one.last_stable_offset,
+            "producerId": transaction.producer_id,
+            "firstOffset": transaction.first_offset,
+            "lastOffset": transaction.last_offset,
+            "lastStableOffset": transaction.last_stable_offset,
         }
-        for one in aborted
+        for transaction in aborted
     )
     return found, fault
 

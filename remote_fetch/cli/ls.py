@@ -96,7 +96,7 @@ def print_segments(
         return
     orphans = sum(timeline.orphan_updates for timeline in timelines)
     segments = [segment for timeline in timelines for segment in timeline.segments]
-    stored = {one.segment_id: size for one in segments if (size := session.stored_size(one)) is not None}
+    stored = {segment.segment_id: size for segment in segments if (size := session.stored_size(segment)) is not None}
     if chart != ON_TERMINAL:
         _print_rows(timelines, stored, orphans)
     known = [segment.segment_size_in_bytes for segment in segments if segment.size_known]

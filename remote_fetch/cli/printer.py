@@ -71,7 +71,7 @@ def json_printer(binary: str, delimiter: bytes = b"\n") -> Printer:
     text_of = _base64 if binary == "base64" else _text
 
     def headers_of(headers: Sequence[Mapping[str, Any]] | None) -> bytes:
-        pairs = [item for one in headers or () for item in (one["key"], text_of(one["value"]))]
+        pairs = [item for header in headers or () for item in (header["key"], text_of(header["value"]))]
         return b',"headers":' + _json_of(pairs) if pairs else b""
 
     def json_column(batch: pa.RecordBatch, name: str, parsed: Parsed | None) -> Array:

@@ -216,8 +216,8 @@ class _Plans:
         """The plan of each partition in which a row may match."""
         scan, session = self._scan, self._session
         wanted = Wanted.of(find_partitions(session, scan.topic, scan.partitions), scan.start, scan.end, scan.log_start)
-        may = self._filter.may_match([Box(one.partition) for one in wanted.partitions])
-        chosen = [one for one, is_kept in zip(wanted.partitions, may, strict=True) if is_kept]
+        may = self._filter.may_match([Box(partition.partition) for partition in wanted.partitions])
+        chosen = [partition for partition, is_kept in zip(wanted.partitions, may, strict=True) if is_kept]
         plan = self._planner.outline if is_outlined else self._planner.plan
 
         def matching(opened: OpenPartition, first: int, stop: int) -> PartitionPlan:

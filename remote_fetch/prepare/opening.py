@@ -62,7 +62,7 @@ def open_partition(
     if isolation is IsolationLevel.READ_COMMITTED and timeline.listed_aborts is None:
         snapshots = ProducerSnapshots(storage)
         # The stable offset never falls. If a segment's end offset is too high, an older snapshot must not lower it.
-        stable = max(snapshots.stable_before(one) for one in dict.fromkeys((last, accepted[-1])))
+        stable = max(snapshots.stable_before(segment) for segment in dict.fromkeys((last, accepted[-1])))
     return OpenPartition(timeline, lineage, isolation, start, stop, stable, log)
 
 
@@ -86,7 +86,7 @@ def _lineage(storage: Storage, timeline: Timeline) -> Lineage:
     """
     by_epoch = [segment for segment in timeline.segments if segment.segment_leader_epochs]
     if by_epoch:
-        asked = [max(by_epoch, key=lambda one: (one.segment_leader_epochs[-1].epoch, one.end_offset))]
+        asked = [max(by_epoch, key=lambda segment: (segment.segment_leader_epochs[-1].epoch, segment.end_offset))]
     else:
         asked = list(timeline.segments[-1 if timeline.is_leaders else -_ASKED_CHECKPOINTS :])
     best: tuple[LeaderEpoch, int] | None = None

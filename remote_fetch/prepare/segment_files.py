@@ -112,7 +112,7 @@ def _producers_after(segment: RemoteLogSegmentMetadata, data: Buffer) -> tuple[P
     A listed segment has no leader epochs, and may go on behind its end. So any snapshot is taken for it.
     """
     producers = parse_producer_snapshot(data)
-    latest = max((max(one.last_offset, one.current_txn_first_offset) for one in producers), default=-1)
+    latest = max((max(producer.last_offset, producer.current_txn_first_offset) for producer in producers), default=-1)
     if latest > segment.end_offset and segment.segment_leader_epochs:
         raise CorruptSegment(
             f"producer snapshot: a batch at offset {latest} lies behind the segment, which ends at {segment.end_offset}"

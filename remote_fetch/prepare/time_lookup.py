@@ -110,8 +110,8 @@ class TimeLookup:
         from `searched` on tell whether one was: a store that fails leaves them to the broker.
         """
         stop = min(end for end in (found, opened.local_start, opened.last_start) if end is not None)
-        passed = (one for one in opened.timeline.segments if searched <= one.end_offset < stop)
-        is_seen = self._is_seen(opened, timestamp_ms) and all(is_older(one, timestamp_ms) for one in passed)
+        passed = (segment for segment in opened.timeline.segments if searched <= segment.end_offset < stop)
+        is_seen = self._is_seen(opened, timestamp_ms) and all(is_older(segment, timestamp_ms) for segment in passed)
         local_start = 0 if is_seen else self._local_start(opened)
         is_local = local_start is not None and local_start <= (opened.log.log_start_offset or 0)
         if found is None:

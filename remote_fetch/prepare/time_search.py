@@ -142,7 +142,7 @@ class TimeSearch:
         """
         partition, stop = piece.partition, piece.stop_offset
         measured = self._locator.measure(partition, [piece.segment]).segments
-        behind = [one.end_offset + 1 for one in measured if one.segment_id == piece.segment.segment_id]
+        behind = [segment.end_offset + 1 for segment in measured if segment.segment_id == piece.segment.segment_id]
         first = max([piece.first_offset, *behind])
         if first >= stop:
             return None
@@ -185,7 +185,7 @@ class TimeSearch:
             likely_end = found.end_position  # only a hint: the rest is read too if the index is wrong
         try:
             tries = ((narrowed, likely_end), (piece, -1))
-            searches = [(one, partial(self._search, one, timestamp_ms, end)) for one, end in tries]
+            searches = [(tried, partial(self._search, tried, timestamp_ms, end)) for tried, end in tries]
             return first_sound(self._storage, searches)
         except RemoteFetchError as error:
             raise error.at(**segment.place) from error.__cause__

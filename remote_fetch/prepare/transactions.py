@@ -192,8 +192,8 @@ def _overlapping(
 
     An end offset that is too high, or a start offset that is too low, hides the segments that have the offsets.
     """
-    for one in chosen:
-        for other, _, _ in opened.timeline.found(max(one.start_offset, first), one.end_offset):
+    for segment in chosen:
+        for other, _, _ in opened.timeline.found(max(segment.start_offset, first), segment.end_offset):
             if opened.lineage.accepts(other):
                 yield other
 

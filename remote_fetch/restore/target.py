@@ -220,7 +220,7 @@ class Target:
                     self._producer.flush(_FLUSH_S)
                 except (SystemError, KafkaException) as later:
                     raised = _raised(later)
-            known = [one for one in (self._failure, raised, KafkaError(KafkaError._FATAL)) if one is not None]
+            known = [error for error in (self._failure, raised, KafkaError(KafkaError._FATAL)) if error is not None]
             raise KafkaException(next(filter(_tells, known), known[0])) from error
 
     def _opened(self) -> Producer:

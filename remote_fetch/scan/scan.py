@@ -162,13 +162,13 @@ class Scan:
 
     def _lineage_beside(self, shared: SharedPartition) -> Lineage:
         """The lineage of the rows that the store gives of the partition. Unknown if it gives none beside the broker."""
-        waits = any(isinstance(one, Work) and one.partition is shared for one in self._todo)
+        waits = any(isinstance(item, Work) and item.partition is shared for item in self._todo)
         takes_store = shared.gave_rows or waits or shared.opened.is_divided
         return shared.opened.lineage if takes_store else Lineage.unknown()
 
     def _read_until_trouble(self) -> ReadRows:
         """Read slices up to the next broker range. After an error, the slice that failed is the head of the queue."""
-        works = [work for work in takewhile(lambda one: isinstance(one, Work), self._todo) if isinstance(work, Work)]
+        works = [work for work in takewhile(lambda item: isinstance(item, Work), self._todo) if isinstance(work, Work)]
         reader = self._storage.reader
         range_bytes = reader.range_bytes if self._max_bytes is None else min(reader.range_bytes, self._max_bytes)
         at, work = 0, works[0]

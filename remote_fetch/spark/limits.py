@@ -112,7 +112,7 @@ def _check_order(start: ByPartition, end: ByPartition) -> None:
             key="endingOffsets",
         )
     for at, low in start.items():
-        first, stop = (one.timestamp_ms if isinstance(one, Timestamp) else one for one in (low, end[at]))
+        first, stop = (bound.timestamp_ms if isinstance(bound, Timestamp) else bound for bound in (low, end[at]))
         if isinstance(first, int) and isinstance(stop, int) and first > stop:
             what = "timestamp" if isinstance(low, Timestamp) else "offset"
             raise ConfigError(
@@ -126,9 +126,9 @@ def check_covered(limit: Limit, partitions: set[tuple[str, int]], name: str) -> 
     """Raise ConfigError unless a limit by partition names every partition that is read, and no other."""
     if not isinstance(limit, Mapping) or limit.keys() == partitions:
         return
-    specified, assigned = (", ".join(sorted(f"{t}-{p}" for t, p in one)) for one in (limit.keys(), partitions))
+    specified, assigned = (", ".join(sorted(f"{t}-{p}" for t, p in places)) for places in (limit.keys(), partitions))
     edges = " Use -1 for latest, -2 for earliest, if you don't care."
-    if any(isinstance(one, Timestamp) for one in limit.values()):  # times have no -1 and -2
+    if any(isinstance(bound, Timestamp) for bound in limit.values()):  # times have no -1 and -2
         name, edges = f"{name}ByTimestamp", ""
     raise ConfigError(
         f"If {name} contains specific offsets, you must specify all TopicPartitions.{edges} "

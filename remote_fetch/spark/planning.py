@@ -161,10 +161,10 @@ def _plans(
 ) -> Iterator[tuple[PartitionPlan, int]]:
     """The plan of each partition, and the offset at which it begins. Partitions in `held` begin there."""
     rules = LimitRules(options.latest_if_unmatched, options.fail_on_data_loss)
-    names = {(one.topic, one.partition) for one in partitions}
+    names = {(partition.topic, partition.partition) for partition in partitions}
     check_covered(start, names, "startingOffsets")
     check_covered(end, names, "endingOffsets")
-    chosen = [one for one in partitions if wanted.takes(one.partition)]
+    chosen = [partition for partition in partitions if wanted.takes(partition.partition)]
     planner = Planner(session, options.isolation)
     for opened in open_partitions(planner, chosen):
         at = held.get(opened.partition.partition)
@@ -230,7 +230,7 @@ def _is_other_in_java(pattern: str) -> bool:
 def _assigned(
     partitions: tuple[TopicIdPartition, ...], topic: str, assigned: Mapping[str, tuple[int, ...]]
 ) -> tuple[TopicIdPartition, ...]:
-    known = {one.partition: one for one in partitions}
+    known = {partition.partition: partition for partition in partitions}
     missing = [number for number in assigned[topic] if number not in known]
     if missing:
         raise UnknownTopic(

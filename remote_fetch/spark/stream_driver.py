@@ -89,7 +89,7 @@ class StreamDriver:
         start = Edge.LATEST if self._options.start is None else self._options.start
         rules = LimitRules(self._options.latest_if_unmatched, self._options.fail_on_data_loss)
         session, partitions = self._survey()
-        check_covered(start, {(one.topic, one.partition) for one in partitions}, "startingOffsets")
+        check_covered(start, {(partition.topic, partition.partition) for partition in partitions}, "startingOffsets")
         found: Positions = {}
         planner = Planner(session, self._options.isolation)
         held = set()
@@ -159,10 +159,11 @@ class StreamDriver:
 
     def _tasks(self, start: Positions, end: Positions) -> tuple[Task, ...]:
         session, partitions = self._survey()
-        known = {_place(one) for one in partitions}
+        known = {_place(partition) for partition in partitions}
         for topic, number in sorted(at for at, stop in end.items() if at not in known and stop > start.get(at, 0)):
             self._lose(topic, number, "the partition is gone", end[topic, number])
-        chosen = [one for one in partitions if start.get(_place(one)) != end.get(_place(one), start.get(_place(one)))]
+        moved = {at for at, stop in end.items() if start.get(at) != stop}
+        chosen = [partition for partition in partitions if _place(partition) in moved]
         planner = Planner(session, self._options.isolation)
         plans = []
         for opened in open_partitions(planner, chosen):
@@ -218,12 +219,12 @@ class StreamDriver:
         if self._session is None:
             self._session = Session.open(self._options.config)
         partitions = self._subscribed(self._session)
-        for one in partitions:
-            known = self._ids.setdefault(one.topic, one.topic_id)
-            if known != one.topic_id:
-                self._ids[one.topic] = one.topic_id
-                self._lose(one.topic, one.partition, "the topic was deleted and made again", 0)
-        places = {_place(one) for one in partitions}
+        for partition in partitions:
+            known = self._ids.setdefault(partition.topic, partition.topic_id)
+            if known != partition.topic_id:
+                self._ids[partition.topic] = partition.topic_id
+                self._lose(partition.topic, partition.partition, "the topic was deleted and made again", 0)
+        places = {_place(partition) for partition in partitions}
         if self._session.brokers is not None and self._places:
             for topic in sorted({topic for topic, _ in places - self._places}):
                 self._session.brokers.cluster.learn_partitions(topic, self._options.isolation)
@@ -250,7 +251,7 @@ class StreamDriver:
                     numbers = wanted.partitions[topic]
                     with suppress(UnknownTopic):
                         there = session.locator.partitions(topic, numbers)
-                        found += (one for one in there if one.partition in numbers)
+                        found += (partition for partition in there if partition.partition in numbers)
         return tuple(found)
 
     def _bounds(self) -> dict[tuple[str, int], tuple[int, int]]:
@@ -263,7 +264,7 @@ class StreamDriver:
             guard = session.brokers.guard
             for partition in partitions:
                 guard.authorise(partition)
-            logs = all_at_once(lambda one: guard.bounds(one, self._options.isolation), partitions)
+            logs = all_at_once(lambda partition: guard.bounds(partition, self._options.isolation), partitions)
             ends = ((log.log_start_offset or 0, log.end_offset or 0) for log in logs)
             found = dict(zip(map(_place, partitions), ends, strict=True))
         self._ends = {place: end for place, (_, end) in found.items()}
@@ -305,7 +306,7 @@ class StreamDriver:
         if size is size_of:  # metadata does not have each segment's size (KIP-1333)
             assert self._session is not None
             steps = {at: with_true_sizes(self._session.storage, each) for at, each in steps.items()}
-        sizes = {at: size(one) for at, one in steps.items()}
+        sizes = {at: size(each) for at, each in steps.items()}
         if sum(sizes.values()) <= limit:
             return {}
         return {at: cut(steps[at], share) for at, share in share_limit(sizes, limit).items()}
@@ -359,7 +360,7 @@ def _check_stream(options: SourceOptions) -> None:
 
 def _disagreement(seen: Iterable[TopicIdPartition], error: KafkaException) -> UnknownTopic:
     """The error of a broker that does not know one of these topics, which another broker describes."""
-    names = ", ".join(sorted({one.topic for one in seen})[:_SHOWN])
+    names = ", ".join(sorted({partition.topic for partition in seen})[:_SHOWN])
     return UnknownTopic(
         f"brokers do not agree whether each of these topics exists: {names} ({error.args[0].str()})",
         hint="Start the query again when all brokers know the same topics",
@@ -371,4 +372,4 @@ def _place(partition: TopicIdPartition) -> tuple[str, int]:
 
 
 def _offsets(steps: Iterable[PlanStep]) -> int:
-    return sum(one.offsets for one in steps)
+    return sum(step.offsets for step in steps)

@@ -92,7 +92,7 @@ def from_json(saved: Any) -> Positions:
     """Parse the result of `to_json`, or of a checkpoint. Raises ConfigError for anything else."""
     try:
         found = {(topic, int(at)): offset for topic, by in saved.items() for at, offset in by.items()}
-        if all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in found.values()):
+        if all(isinstance(offset, int) and not isinstance(offset, bool) and offset >= 0 for offset in found.values()):
             return found
     except (AttributeError, TypeError, ValueError):
         pass
@@ -145,13 +145,13 @@ def _at_edge(steps: Sequence[PlanStep], step: PlanStep, stop: int) -> int:
 
 def _sizes(steps: Sequence[PlanStep]) -> list[int]:
     density = _density(steps)
-    return [_slice_bytes(one) if isinstance(one, SegmentSlice) else int(one.offsets * density) for one in steps]
+    return [_slice_bytes(step) if isinstance(step, SegmentSlice) else int(step.offsets * density) for step in steps]
 
 
 def _density(steps: Sequence[PlanStep]) -> float:
-    slices = [one for one in steps if isinstance(one, SegmentSlice) and one.segment.size_known]
+    slices = [step for step in steps if isinstance(step, SegmentSlice) and step.segment.size_known]
     size_bytes = sum(map(_slice_bytes, slices))
-    return size_bytes / sum(one.offsets for one in slices) if size_bytes else _OFFSET_BYTES
+    return size_bytes / sum(piece.offsets for piece in slices) if size_bytes else _OFFSET_BYTES
 
 
 def _slice_bytes(step: SegmentSlice) -> int:

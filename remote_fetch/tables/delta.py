@@ -132,7 +132,7 @@ class DeltaTarget:
         self._check_rules({*schema.names, *partition_by})
         fields = self._fields()
         self._check_names(fields, schema)
-        known = {one.name: one.type for one in fields}
+        known = {field.name: field.type for field in fields}
         wanted = self._wanted(schema, partition_by)
         for column in wanted:
             found = known.get(column.name)
@@ -167,8 +167,8 @@ class DeltaTarget:
             found.append("column mapping, by which columns have other names in files")
         if _FORGETTING in properties:
             found.append(f"{_FORGETTING}, by which Spark forgets where exports end")
-        unwritten = (one for one in columns.fields if one.name not in written)
-        bound = (one.name for one in unwritten if not one.nullable or _GENERATED in one.metadata)
+        unwritten = (field for field in columns.fields if field.name not in written)
+        bound = (field.name for field in unwritten if not field.nullable or _GENERATED in field.metadata)
         found += [f"the column {name!r}, which is NOT NULL or generated" for name in bound]
         if found:
             raise ConfigError(
@@ -189,7 +189,7 @@ class DeltaTarget:
 
     def required(self) -> Sequence[str]:
         """As `Table.required`. Nothing else keeps null out: rows do not pass through deltalake."""
-        return [one.name for one in self._table.schema().fields if not one.nullable]
+        return [field.name for field in self._table.schema().fields if not field.nullable]
 
     def progress(self, topic: str) -> Progress | None:
         """As `Table.progress`. The ranges are known by their ends."""
@@ -215,11 +215,11 @@ class DeltaTarget:
         """As `Table.commit`. Missing columns are a version of their own before it: they hold null everywhere."""
         partition_by = list(self._table.metadata().partition_columns)
         try:
-            known = {one.name: one.type for one in self._fields()}
+            known = {field.name: field.type for field in self._fields()}
             wanted = self._wanted(schema, partition_by)
-            missing = [one for one in wanted if one.name not in known or _has_more(one.type, known[one.name])]
+            missing = [field for field in wanted if field.name not in known or _has_more(field.type, known[field.name])]
             if missing:  # a struct that is there gets the fields that it lacks
-                fields = self._lib.Schema.from_arrow(pa.schema([one.with_nullable(True) for one in missing])).fields
+                fields = self._lib.Schema.from_arrow(pa.schema([field.with_nullable(True) for field in missing])).fields
                 self._table.alter.add_columns(fields)
                 # The version that is seen is another one now, and may have a commit that came in between.
                 raise TableChanged("columns were added")
@@ -256,7 +256,7 @@ class DeltaTarget:
         except Exception as error:
             raise self._refused("does not tell its history", error) from None
         told = (commit.get(_INFO) for commit in commits)
-        return any(isinstance(one, dict) and one.get("job") == job_id for one in told)
+        return any(isinstance(entry, dict) and entry.get("job") == job_id for entry in told)
 
     def close(self) -> None:
         """As `Table.close`. deltalake keeps nothing open that could be closed."""
@@ -331,7 +331,7 @@ def _with_derived(schema: pa.Schema, partition_by: Sequence[str]) -> pa.Schema:
 
 def _skipping(schema: pa.Schema, partition_by: Sequence[str]) -> dict[str, str | None] | None:
     """The property of a new table, which has statistics of those columns alone that each file has; None: of none."""
-    kinds = {one.name: one.type for one in schema if one.name in _SKIPPED_BY and one.name not in partition_by}
+    kinds = {field.name: field.type for field in schema if field.name in _SKIPPED_BY and field.name not in partition_by}
     moments = (name for name, kind in kinds.items() if pa.types.is_timestamp(kind) and kind.tz is not None)
     names = [*(name for name, kind in kinds.items() if pa.types.is_integer(kind)), *moments]
     return {_SKIPPING: ",".join(names)} if names else None

@@ -126,7 +126,7 @@ class IcebergTarget:
         """As `Table.progress`."""
         key = _PROGRESS + topic
         history = list(self._history(self._table.current_snapshot()))
-        told = next((text for text in (_summary(one).get(key) for one in history) if text is not None), None)
+        told = next((text for text in (_summary(snapshot).get(key) for snapshot in history) if text is not None), None)
         if told is not None:
             return self._parsed(told)
         if history and history[-1].parent_snapshot_id is None and history[-1].sequence_number == _FIRST:
@@ -151,13 +151,13 @@ class IcebergTarget:
 
         None: no such branch is known.
         """
-        kept = {one.snapshot_id for one in history}
+        kept = {snapshot.snapshot_id for snapshot in history}
         for newest in self._table.snapshots():
             if newest.snapshot_id not in kept and _summary(newest).get(key) == told:
                 branch = list(self._history(newest))
-                beside = list(takewhile(lambda one: one.snapshot_id not in kept, branch))
+                beside = list(takewhile(lambda snapshot: snapshot.snapshot_id not in kept, branch))
                 if len(beside) < len(branch):
-                    return [_summary(one) for one in beside if key in _summary(one)][-1]
+                    return [_summary(snapshot) for snapshot in beside if key in _summary(snapshot)][-1]
         return None
 
     def table_id(self) -> str:
@@ -222,7 +222,7 @@ class IcebergTarget:
 
     def has_commit_of(self, job_id: str) -> bool:
         """As `Table.has_commit_of`."""
-        return any(_summary(one).get(_JOB) == job_id for one in self._table.snapshots())
+        return any(_summary(snapshot).get(_JOB) == job_id for snapshot in self._table.snapshots())
 
     def close(self) -> None:
         """As `Table.close`. A SQL catalog has connections to its database."""
@@ -300,7 +300,7 @@ class _Committing:
         except self._lib.exceptions.CommitFailedException:
             now = self._catalog.load_table(table.name())
             added = [one.snapshot for one in updates if isinstance(one, self._lib.table.update.AddSnapshotUpdate)]
-            if not added or any(now.snapshot_by_id(one.snapshot_id) is None for one in added):
+            if not added or any(now.snapshot_by_id(snapshot.snapshot_id) is None for snapshot in added):
                 raise
             answer = self._lib.table.CommitTableResponse
             return answer(metadata=now.metadata, metadata_location=now.metadata_location)

@@ -154,7 +154,7 @@ class ParquetFiles:
         self._how: Any = {
             "compression": COMPRESSIONS[form.compression],
             "use_dictionary": _may_repeat(self._schema),
-            "store_schema": not form.of_table or any(holds(one.type, _needs_arrow) for one in form.schema),
+            "store_schema": not form.of_table or any(holds(field.type, _needs_arrow) for field in form.schema),
         }
         self._open: dict[_Key, _OpenFile] = {}
         self._pending_bytes = 0
@@ -341,4 +341,4 @@ def _directory(name: str, value: Any) -> str:
     if isinstance(value, datetime.datetime):  # %Y of the year 54 has two digits on Linux, and sorts behind 2024
         return f"{name}={value.date()}-{value:%H}"
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    return f"{name}={_ESCAPED.sub(lambda one: f'%{ord(one[0]):02X}', text) or _NULL}"
+    return f"{name}={_ESCAPED.sub(lambda match: f'%{ord(match[0]):02X}', text) or _NULL}"

@@ -126,7 +126,7 @@ def planned_job(
     topic = partitions[0]
     ranges = {plan.opened.partition.partition: _range_of(plan, first) for plan, first in plans}
     reads = Progress(topic.topic, str(topic.topic_id), ranges)
-    return PlannedJob(tasks, reads, tuple(one.partition for one in partitions), fallbacks)
+    return PlannedJob(tasks, reads, tuple(partition.partition for partition in partitions), fallbacks)
 
 
 def tasks_of(

@@ -95,7 +95,7 @@ def load_job(text: str, reading: Reading, place: str) -> tuple[str, PlannedJob]:
                 hint=f"Finish the job with the release that began it, or remove {place} to begin it again",
             )
         checked(saved)
-        plans = [(load_plan(one["plan"]), int(one["size_bytes"])) for one in saved["tasks"]]
+        plans = [(load_plan(task["plan"]), int(task["size_bytes"])) for task in saved["tasks"]]
         fingerprint, reads = str(saved["fingerprint"]), Progress.load(saved["reads"])
         partitions = tuple(map(int, saved["partitions"]))
     except MISSHAPEN as error:
@@ -202,13 +202,13 @@ def _gone_partitions(
 
     Raises TopicRecreated if the topic has another id now.
     """
-    now = {one.topic: one.topic_id for one in found}
-    for one in wanted:
-        if now.get(one.topic, one.topic_id) != one.topic_id:
+    now = {partition.topic: partition.topic_id for partition in found}
+    for partition in wanted:
+        if now.get(partition.topic, partition.topic_id) != partition.topic_id:
             raise TopicRecreated(
-                f"the job was begun with topic {one.topic!r} of the id {one.topic_id}, and the topic has the id "
-                f"{now[one.topic]}: it was deleted and created again",
-                topic=one.topic,
+                f"the job was begun with topic {partition.topic!r} of the id {partition.topic_id}, and the "
+                f"topic has the id {now[partition.topic]}: it was deleted and created again",
+                topic=partition.topic,
                 hint=f"To begin a job with the new topic, remove {place}",
             )
-    return tuple(sorted(set(wanted).difference(found), key=lambda one: one.partition))
+    return tuple(sorted(set(wanted).difference(found), key=lambda partition: partition.partition))

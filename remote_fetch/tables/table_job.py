@@ -159,7 +159,7 @@ def _look_again(table: Table, error: Exception | None = None) -> None:
 
 
 def _moved(base: Progress | None, held: Progress | None, reads: Progress) -> bool:
-    before, now = ({} if one is None else one.ends for one in (base, held))
+    before, now = ({} if progress is None else progress.ends for progress in (base, held))
     is_other = base is not None and held is not None and base.topic_id != held.topic_id
     return is_other or any(before.get(number) != now.get(number) for number in reads.ranges)
 

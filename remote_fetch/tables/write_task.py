@@ -128,7 +128,7 @@ def schema_of(columns: Sequence[str], transform: Transform | None, typed: pa.Sch
     """
     schema = schema_for(columns) if typed is None else typed
     if transform is not None:
-        made = transform(pa.RecordBatch.from_arrays([pa.array([], one.type) for one in schema], schema=schema))
+        made = transform(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema))
         schema = _arrow(made).schema
     for column in schema:
         _check_struct(column.type, column.name)
