@@ -24,8 +24,8 @@ def register(spark: SparkSession) -> Registered:
     """Make `format("kafka_remote")` known to a session, and warn of settings that make it slow.
 
     Not needed if remote-fetch is installed on driver and executors: then Spark finds the format. The `report` of the
-    result sums up the cost of the session's reads that begin after this call. Over Spark Connect it stays empty, and each task only logs.
-    A task that runs twice is counted twice.
+    result sums up the cost of the session's reads that begin after this call. Over Spark Connect it stays empty, and
+    each task only logs. A task that runs twice is counted twice.
 
     Raises:
         MissingExtra: PySpark is not installed.
