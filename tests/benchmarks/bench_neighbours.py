@@ -34,7 +34,7 @@ from tests.rig.topics import create_topic
 
 BACKFILLS: Mapping[str, str | None] = MappingProxyType(
     {
-        "nobody": None,
+        "none": None,
         "through the broker, default": "default, consume",
         "through the broker, tuned": "8 MiB, consume",
         "from the store": "RemoteConsumer, consume",
