@@ -22,6 +22,9 @@ _FETCH_QUEUE_BACKOFF_MS = 10
 _RECONNECT_BACKOFF_MS = 20
 """librdkafka (2.16) drops its bootstrap connection as soon as it knows the brokers. For half of this time it then opens
 no other one: 50 ms by default, and all questions wait."""
+_MOST_RESPONSE_BYTES = 2**31 - 1
+"""The most that librdkafka takes. A broker sends a batch that is larger than `fetch.max.bytes` alone, but whole. By
+default librdkafka drops the connection above 100 MB, again and again, and then names other requests as damaged."""
 _LOG_LEVEL = 3
 """For clients that the application does not know: librdkafka logs only errors. It warns about requests that time out
 while a leader moves or a broker is away (REQTMOUT). This package waits then, and reports it if it takes long."""
@@ -55,6 +58,7 @@ def consumer_properties(properties: Mapping[str, Any], isolation: IsolationLevel
         "log_level": _LOG_LEVEL,
         "fetch.queue.backoff.ms": _FETCH_QUEUE_BACKOFF_MS,
         "reconnect.backoff.ms": _RECONNECT_BACKOFF_MS,
+        "receive.message.max.bytes": _MOST_RESPONSE_BYTES,
         "check.crcs": True,  # as for records of the store; librdkafka's default is false
         **properties,
         "isolation.level": isolation.value,

@@ -74,6 +74,15 @@ def test_the_queue_backoff_is_short_unless_configured() -> None:
     assert consumer_properties({"fetch.queue.backoff.ms": 700}, LEVEL)["fetch.queue.backoff.ms"] == 700
 
 
+def test_a_response_may_be_as_large_as_a_batch_is_unless_configured() -> None:
+    """A broker gave a record of 101.5 MB, and librdkafka's default ended the read with _BAD_MSG of another request."""
+    found = consumer_properties({}, LEVEL)
+    Consumer(found).close()
+    assert found["receive.message.max.bytes"] == 2**31 - 1
+    given = {"receive.message.max.bytes": 200_000_000}
+    assert consumer_properties(given, LEVEL)["receive.message.max.bytes"] == 200_000_000
+
+
 def test_an_administrators_client_gets_nothing_that_only_a_consumer_knows() -> None:
     given = {"bootstrap.servers": "b:1", "group.id": "mine", "fetch.min.bytes": 1, "sasl.username": "u"}
     fixed = {"allow.auto.create.topics": False}
