@@ -27,6 +27,10 @@ _CLASS_KEY = "remote.storage.fetcher.class"
 _OF_URLS = frozenset("/@?#")
 """Characters of URLs that no name of a fetcher has."""
 _URL_KEY = "remote.storage.url"
+_NOT_INSTALLED = (
+    "remote-fetch is not installed here: its files alone, as in a zip of --py-files, lack its own fetchers' names. "
+    "Install the wheel, or bring an environment that has it"
+)
 _VENDED = "vended"
 """The fetcher of the URLs that a service signs, if `remote.locator=service` and no storage is configured beside it."""
 
@@ -114,10 +118,11 @@ def no_storage_error() -> ConfigError:
 def _load_entry_point(name: str) -> Any:
     entry = entry_point(FETCHERS_GROUP, name)
     if entry is None:
+        names = installed_names(FETCHERS_GROUP)
         raise ConfigError(
-            f"no fetcher is called {name!r}; installed are {', '.join(installed_names(FETCHERS_GROUP)) or 'none'}",
+            f"no fetcher is called {name!r}; installed are {', '.join(names) or 'none'}",
             key=_CLASS_KEY,
-            hint=f"Name one of them in {_CLASS_KEY}, or give package.module:Class",
+            hint=f"Name one of them in {_CLASS_KEY}, or give package.module:Class" if names else _NOT_INSTALLED,
         )
     return _import(entry.value, entry)
 

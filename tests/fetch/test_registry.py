@@ -222,7 +222,9 @@ def test_an_unknown_name_lists_what_there_is(config: dict[str, str]) -> None:
 
 def test_an_unknown_name_where_nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugins, "entry_points", lambda group: EntryPoints())
-    assert "installed are none" in str(refused({CLASS: "nosuch"}))
+    error = refused({CLASS: "nosuch"})
+    assert "installed are none" in str(error)
+    assert "--py-files" in str(error.hint)
 
 
 def test_an_entry_point_of_somebody_else(monkeypatch: pytest.MonkeyPatch, plug: ModuleType) -> None:
