@@ -38,13 +38,13 @@ import pytest
 from tests.own_threads import native_threads, watch_threads
 from tests.patience import SHIPPED, UNHURRIED, set_limits
 from tests.process_groups import group_scheduling
-from tests.rig.brokers import needs_broker, new_topic, rig, rig_39, rig_43
+from tests.rig.brokers import needs_broker, new_topic, newest_broker, rig, rig_39, rig_43
 from tests.rig.rig import VERSIONS, Rig
 from tests.searches import take_time
 from tests.second_run import SecondRun
 from tests.spark.session import spark
 
-__all__ = ["needs_broker", "new_topic", "rig", "rig_39", "rig_43", "spark"]
+__all__ = ["needs_broker", "new_topic", "newest_broker", "rig", "rig_39", "rig_43", "spark"]
 
 
 _LAST_THREADS_S = 60.0

@@ -173,7 +173,7 @@ def stand_in(root: Path) -> None:
         (root / name).write_text("", encoding="utf-8")
     brokers = root / "tests" / "rig"
     brokers.mkdir(parents=True)
-    shared = "needs_broker = new_topic = rig = rig_39 = rig_43 = None\n"  # which no test here wants
+    shared = "needs_broker = new_topic = newest_broker = rig = rig_39 = rig_43 = None\n"  # which no test here wants
     (brokers / "brokers.py").write_text(shared, encoding="utf-8")
     (brokers / "rig.py").write_text("VERSIONS = ()\nclass Rig: pass\n", encoding="utf-8")
     limits = "SHIPPED, UNHURRIED = {}, {}\ndef set_limits(limits): pass\n"

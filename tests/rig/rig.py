@@ -94,12 +94,16 @@ def _access_control() -> dict[str, str]:
 
 
 class Rig:
-    """A running cluster. `bootstrap` is its address, `remote` the directory that it tiers to."""
+    """A running cluster. `bootstrap` is its address, `remote` the directory that it tiers to.
+
+    `passing_topics` has the topics that a shared broker deletes after the test file that made them.
+    """
 
     def __init__(self, version: str, nodes: Mapping[int, Node], listeners: Mapping[int, str], remote: Path) -> None:
         self.version = version
         self.nodes = dict(nodes)
         self.remote = remote
+        self.passing_topics: set[str] = set()
         self._listeners = dict(listeners)
         self.sasl_bootstrap: str | None = None
         self.certificates: Certificates | None = None

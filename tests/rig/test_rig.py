@@ -13,7 +13,17 @@ from tests.rig.faults import failing_uploads, leader_epoch, new_leader_epoch, ti
 from tests.rig.metrics import topic_metrics
 from tests.rig.node import Node
 from tests.rig.rig import VERSIONS, Rig
-from tests.rig.topics import broker_records, create_topic, make_tiered, offsets, produce, wait_tiered
+from tests.rig.topics import (
+    admin,
+    broker_records,
+    create_topic,
+    delete_passing_topics,
+    delete_topic,
+    make_tiered,
+    offsets,
+    produce,
+    wait_tiered,
+)
 from tests.rig.transactions import interleaved_transactions, open_transaction
 
 NewTopic = Callable[[str], str]
@@ -102,6 +112,18 @@ def test_metrics_tell_what_came_through_the_broker_and_what_of_it_from_the_tier(
     assert from_tier.bytes_out > 100 * 50
     assert from_tier.remote_fetch_bytes == from_tier.bytes_out
     assert from_tier.remote_fetch_requests > 0
+
+
+def test_a_test_file_leaves_no_topics(rig: Rig, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rig, "passing_topics", set())  # those of this file stay
+    names = {new_topic("passing") for _ in range(3)}
+    for name in names:
+        create_topic(rig, name)
+    deleted = names.pop()
+    delete_topic(rig, deleted)
+    delete_passing_topics(rig)
+    rig.until("the topics to be gone", lambda: not names & admin(rig).list_topics(timeout=10).topics.keys())
+    assert not rig.passing_topics
 
 
 def test_a_node_that_does_not_start_shows_its_log(needs_broker: None, tmp_path: Path) -> None:

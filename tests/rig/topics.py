@@ -45,6 +45,7 @@ __all__ = [
     "admin",
     "broker_records",
     "create_topic",
+    "delete_passing_topics",
     "delete_records",
     "delete_topic",
     "is_readable",
@@ -116,6 +117,7 @@ def create_topic(
     else:
         new = NewTopic(topic, partitions, replica_assignment=[list(brokers)] * partitions, config=settings)
     lost: list[Exception] = []
+    rig.passing_topics.add(topic)
     rig.until(f"topic {topic} is made", lambda: _is_made(rig, new, lost), timeout_s=3 * _TIMEOUT_S)
     # The controller has made the topic. The brokers know it a moment later.
     rig.until(f"topic {topic}", lambda: topic in _known_topics(rig))
@@ -191,6 +193,20 @@ def delete_topic(rig: Rig, topic: str) -> None:
     client = admin(rig)
     client.delete_topics([topic])[topic].result(_TIMEOUT_S)
     rig.until(f"topic {topic} gone", lambda: topic not in client.list_topics(timeout=_TIMEOUT_S).topics)
+
+
+def delete_passing_topics(rig: Rig) -> None:
+    """Ask the broker to delete what a test file has made, and do not wait until the segments are gone.
+
+    A topic that a test has deleted is passed over, and so is a broker that a failed test has left stopped.
+    """
+    client = admin(rig)
+    wanted = sorted(rig.passing_topics)
+    rig.passing_topics.clear()
+    answers = client.delete_topics(wanted, request_timeout=_ONE_REQUEST_S) if wanted else {}
+    for answer in answers.values():
+        with suppress(KafkaException):
+            answer.result(_TIMEOUT_S)
 
 
 def delete_records(rig: Rig, topic: str, partition: int, before_offset: int) -> None:
