@@ -28,7 +28,7 @@ from remote_fetch.checks.holes import holes_check
 from remote_fetch.checks.storage_checks import SEGMENT, Listed, listed, located, open_fetcher, segment_checks
 from remote_fetch.config import Config
 from remote_fetch.errors import RemoteFetchError, StorageDenied
-from remote_fetch.failures.broker_errors import broker_says
+from remote_fetch.failures.broker_errors import BrokerStalled, broker_says
 from remote_fetch.fetch.broker_file import complete
 from remote_fetch.hosts import shown_url
 from remote_fetch.locate.cluster import Cluster
@@ -36,7 +36,6 @@ from remote_fetch.locate.unreadable import Denied
 from remote_fetch.model import IsolationLevel, RemoteLogSegmentMetadata
 from remote_fetch.observe import Event, Notice
 from remote_fetch.session.brokers import make_cluster
-from remote_fetch.session.pace import BrokerStalled
 from remote_fetch.session.session import Session
 
 __all__ = ["Doctor"]

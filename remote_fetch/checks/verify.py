@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from remote_fetch.checks.comparison import Difference, RowStream, first_difference
 from remote_fetch.errors import ConfigError, ErrorKind, RemoteFetchError, SegmentNotFound
+from remote_fetch.failures.broker_errors import BrokerStalled
 from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, slices_of
@@ -26,7 +27,6 @@ from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.scan.scan import Scan
 from remote_fetch.session.broker import BrokerReader
 from remote_fetch.session.fallback import FallbackRule
-from remote_fetch.session.pace import BrokerStalled
 from remote_fetch.session.session import Session
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ __all__ = [
     "has_segments",
     "store_rows",
     "stretches",
+    "text_of_failure",
     "verify",
 ]
 
@@ -185,14 +186,21 @@ def _compare(mine: RowStream, theirs: RowStream, step: PlanStep) -> tuple[Findin
         finding = Finding(step, difference) if difference is not None else None
         theirs.skip_below(step.stop_offset)
     except (BrokerStalled, RemoteFetchError) as error:
-        if isinstance(error, RemoteFetchError) and not error.falls_back:
-            raise
+        text = text_of_failure(error)
         is_of_step = not theirs.has_failed or isinstance(step, BrokerRange) or mine.below(step.stop_offset) is not None
         if finding is None and is_of_step:
-            text = error.args[0].str() if isinstance(error, BrokerStalled) else str(error)
             finding = Finding(step, text=text, is_of_broker=theirs.has_failed)
         return finding, False
     return finding, True
+
+
+def text_of_failure(error: BrokerStalled | RemoteFetchError) -> str:
+    """The text of an error that is a finding. Raises one that ends the check."""
+    if isinstance(error, BrokerStalled):
+        return str(error.args[0].str())
+    if not error.falls_back:
+        raise error
+    return str(error)
 
 
 def has_segments(session: Session, choices: Iterable[Choice]) -> bool:

@@ -20,8 +20,17 @@ from typing import Any
 
 from remote_fetch.amounts import counted
 from remote_fetch.checks.fetch_counter import FetchCounter
-from remote_fetch.checks.rates import broker_rate, store_rate
-from remote_fetch.checks.verify import Choice, Finding, PartitionVerdict, broker_of, choose, has_segments, verify
+from remote_fetch.checks.rates import Rate, broker_rate, store_rate
+from remote_fetch.checks.verify import (
+    Choice,
+    Finding,
+    PartitionVerdict,
+    broker_of,
+    choose,
+    has_segments,
+    text_of_failure,
+    verify,
+)
 from remote_fetch.cli import NEGATIVE
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.color import Color, Paint, add_color_option, paint_from
@@ -29,6 +38,7 @@ from remote_fetch.cli.options import CHECK_THE_URL, add_common_options, add_json
 from remote_fetch.cli.output import has_report, print_report
 from remote_fetch.cli.progress import Progress
 from remote_fetch.errors import ConfigError, RemoteFetchError, SegmentNotFound
+from remote_fetch.failures.broker_errors import BrokerStalled
 from remote_fetch.observe import Report
 from remote_fetch.plan.ranges import Reason, SegmentSlice
 from remote_fetch.prepare.job import planned_read
@@ -223,12 +233,20 @@ def _json(verdict: PartitionVerdict) -> str:
 def _timed(session: Session, counter: FetchCounter, choices: Sequence[Choice]) -> Iterator[str]:
     """The speed of each way alone. The store is first, so that caches are warm for the broker."""
     before = session.counters.report()
-    yield f"store: {store_rate(session, choices)}"
+    yield f"store: {_told(lambda: store_rate(session, choices))}"
     yield f"  {_gets(before, session.counters.report())}"
     fetches = _fetches(session, counter, choices)
-    yield f"broker: {broker_rate(broker_of(session), choices)}"
+    yield f"broker: {_told(lambda: broker_rate(broker_of(session), choices))}"
     if fetches is not None:
         yield f"  {(_fetches(session, counter, choices) or 0) - fetches} fetch requests"
+
+
+def _told(rate: Callable[[], Rate]) -> str:
+    """A rate, or the failure that ended its reading: the comparison after it finds that too, and where."""
+    try:
+        return str(rate())
+    except (BrokerStalled, RemoteFetchError) as error:
+        return f"no rate: {text_of_failure(error)}"
 
 
 def _fetches(session: Session, counter: FetchCounter, choices: Sequence[Choice]) -> int | None:

@@ -17,6 +17,7 @@ from remote_fetch.errors import MissingExtra
 
 __all__ = [
     "NO_ANSWER",
+    "BrokerStalled",
     "asks_no_more",
     "broker_says",
     "end_of_truncated_epoch",
@@ -90,6 +91,10 @@ _UNREADABLE = frozenset(
 )
 _TRUNCATED = re.compile(r"log truncation detected at .*: broker end offset is (\d+) ")
 """librdkafka 2.1 to 2.16. Its error for a truncated log has the offset in no other place."""
+
+
+class BrokerStalled(KafkaException):
+    """The broker answers, but does not give what its log has."""
 
 
 def is_truncation(text: str) -> bool:
@@ -173,6 +178,10 @@ def is_unanswered(error: KafkaException) -> bool:
 def broker_says(error: KafkaException) -> str:
     """The text of a broker's error, or of the client's if no broker answered."""
     said = error.args[0]
+    if isinstance(error, BrokerStalled):
+        return (
+            f"{said.str()}. The leader's own messages tell why; remote-fetch audit names objects that the tier has lost"
+        )
     if not is_unanswered(error):
         refused = KafkaError(said.code()).str()
         is_told = refused.removeprefix("Broker: ") in said.str()  # a broker's own text has no "Broker: "

@@ -28,7 +28,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException,
 from remote_fetch.decode.arrays import Array, bytes_array, headers_array, numbers_array
 from remote_fetch.decode.columns import is_saturated, microseconds, schema_for
 from remote_fetch.errors import LogTruncated, UnsupportedFormat
-from remote_fetch.failures.broker_errors import is_unreadable
+from remote_fetch.failures.broker_errors import BrokerStalled, is_unreadable
 from remote_fetch.kafka_clients import Consumer
 from remote_fetch.locate.answers import leader_epoch_of
 from remote_fetch.locate.cluster import Cluster
@@ -38,7 +38,7 @@ from remote_fetch.observe import BrokerRead, Notice, Observer, RecordsRead, Time
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.session.guard import LogGuard
 from remote_fetch.session.known_log import KnownLog, is_refused_offset
-from remote_fetch.session.pace import BrokerStalled, Pace
+from remote_fetch.session.pace import Pace
 
 __all__ = ["BrokerReader", "batch_of_messages"]
 

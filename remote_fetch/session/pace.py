@@ -6,16 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 
+from remote_fetch.failures.broker_errors import BrokerStalled
 from remote_fetch.model import LogBounds, TopicIdPartition
 from remote_fetch.session.known_log import is_refused_offset
 
-__all__ = ["BrokerStalled", "Pace"]
-
-
-class BrokerStalled(KafkaException):
-    """The broker answers, but does not give what its log has."""
+__all__ = ["Pace"]
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError
 from remote_fetch import read_arrow
 from remote_fetch.checks.verify import PartitionVerdict, choose, has_segments, verify
 from remote_fetch.errors import ConfigError, ErrorKind, Unlocatable, UnsupportedFormat
+from remote_fetch.failures.broker_errors import BrokerStalled
 from remote_fetch.model import IsolationLevel
 from remote_fetch.observe import Notice
 from remote_fetch.plan.ranges import BrokerRange, Reason
@@ -24,7 +25,6 @@ from remote_fetch.prepare.job import plan_job
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.progress import Position
-from remote_fetch.session.pace import BrokerStalled
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
@@ -371,13 +371,13 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
     """Gives the sessions of commands the sound topic as their broker."""
     sound = write_topic(tmp_path / "sound")
 
-    def set_broker(shows: IsolationLevel | None = None) -> None:
+    def set_broker(shows: IsolationLevel | None = None, kind: type[OtherBucket] = OtherBucket) -> None:
         opened = Session.open
 
         def with_broker(*arguments: Any, **how: Any) -> Session:
             session = opened(*arguments, **how)
             if session.fallback.reader is None:
-                broker: Any = OtherBucket(sound, shows)
+                broker: Any = kind(sound, shows)
                 session.fallback.reader = broker
             return session
 
@@ -405,6 +405,21 @@ def test_the_command(run: Run, beside: Callable[..., None], tmp_path: Path) -> N
     (line,) = run("verify", "-t", "orders", "--url", str(folder), "-J", "-q").lines
     found: dict[str, Any] = json.loads(line)
     assert (found["records"], found["findings"][0]["offset"], found["findings"][0]["columns"]) == (88, 67, ["value"])
+
+
+@pytest.mark.parametrize("fault", ["store", "broker"])
+def test_a_rate_that_cannot_be_had(run: Run, beside: Callable[..., None], tmp_path: Path, fault: str) -> None:
+    """The comparison goes on, and finds what ended the reading."""
+    folder = shutil.copytree(tmp_path / "sound", tmp_path / "other")
+    beside(kind=StalledBroker if fault == "broker" else OtherBucket)
+    if fault == "store":
+        path = segment_file(folder, 3)
+        path.write_bytes(path.read_bytes()[:-5] + b"wrong")
+    outcome = run("verify", "-t", "orders", "--url", str(folder), "--time")
+    assert outcome.code == 3
+    text = {"store": "store: no rate: checksum mismatch", "broker": "broker: no rate: the broker gave nothing"}[fault]
+    assert [line.startswith(text) for line in outcome.lines].count(True) == 1
+    assert f"the {fault} does not give what it should in segment 00000000000000000060-" in outcome.lines[-1]
 
 
 @pytest.mark.parametrize(

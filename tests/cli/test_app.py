@@ -19,6 +19,7 @@ import remote_fetch.cli
 from remote_fetch.cli import ls, main
 from remote_fetch.cli.app import _COMMANDS
 from remote_fetch.cli.app import run as run_app
+from remote_fetch.failures.broker_errors import BrokerStalled
 from tests.own_processes import killed_after
 
 if TYPE_CHECKING:
@@ -196,6 +197,14 @@ def test_broker_and_client_errors_name_their_source(
     outcome = run("ls")
     assert (outcome.code, outcome.stdout) == (1, b"")
     assert outcome.stderr.startswith(f"remote-fetch: {said}")
+
+
+def test_a_broker_that_answers_without_records_is_not_looked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The address is right, and so is the network."""
+    monkeypatch.setattr(ls, "run", raising(BrokerStalled(KafkaError(KafkaError._TIMED_OUT, "t-0: gave nothing"))))
+    stderr = run("ls").stderr
+    assert stderr.startswith("remote-fetch: t-0: gave nothing. See the log of the leader. remote-fetch audit names")
+    assert "bootstrap.servers" not in stderr
 
 
 def test_a_reader_that_has_enough(bucket: str) -> None:

@@ -21,13 +21,13 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from remote_fetch.errors import LogTruncated, OffsetOutOfRange, TopicRecreated, UnsupportedFormat
+from remote_fetch.failures.broker_errors import BrokerStalled
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import BrokerRead, Event, Notice, RecordsRead, TimestampsSaturated
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.session.broker import BrokerReader
 from remote_fetch.session.guard import LogGuard, Patience
-from remote_fetch.session.pace import BrokerStalled
 
 ID, OTHER_ID = Uuid(bytes(15) + b"\x01"), Uuid(bytes(15) + b"\x02")
 PARTITION = TopicIdPartition(ID, "topic", 0)
