@@ -179,9 +179,7 @@ def broker_says(error: KafkaException) -> str:
     """The text of a broker's error, or of the client's if no broker answered."""
     said = error.args[0]
     if isinstance(error, BrokerStalled):
-        return (
-            f"{said.str()}. The leader's own messages tell why; remote-fetch audit names objects that the tier has lost"
-        )
+        return f"{said.str()}. See the log of the leader; remote-fetch audit names the objects that the tier lacks"
     if not is_unanswered(error):
         refused = KafkaError(said.code()).str()
         is_told = refused.removeprefix("Broker: ") in said.str()  # a broker's own text has no "Broker: "

@@ -203,7 +203,7 @@ def test_a_broker_that_answers_without_records_is_not_looked_for(run: Run, monke
     """The address is right, and so is the network."""
     monkeypatch.setattr(ls, "run", raising(BrokerStalled(KafkaError(KafkaError._TIMED_OUT, "t-0: gave nothing"))))
     stderr = run("ls").stderr
-    assert stderr.startswith("remote-fetch: t-0: gave nothing. See the log of the leader. remote-fetch audit names")
+    assert stderr.startswith("remote-fetch: t-0: gave nothing. See the log of the leader; remote-fetch audit names")
     assert "bootstrap.servers" not in stderr
 
 
