@@ -10,8 +10,8 @@ Rules of the file:
 from __future__ import annotations
 
 import importlib
+import os
 import sys
-from importlib.metadata import EntryPoint
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,6 +24,7 @@ from remote_fetch.hosts import check_password, shown_url
 __all__ = ["check_slashes", "load_fetcher", "no_storage_error"]
 
 _CLASS_KEY = "remote.storage.fetcher.class"
+_PATH_KEY = "remote.storage.fetcher.class.path"
 _OF_URLS = frozenset("/@?#")
 """Characters of URLs that no name of a fetcher has."""
 _URL_KEY = "remote.storage.url"
@@ -41,7 +42,7 @@ def load_fetcher(config: Config) -> RemoteStorageFetcher:
     path = config.settings.fetcher_class_path
     if path is not None and path not in sys.path:
         sys.path.append(path)
-    factory = _import(name, None) if ":" in name else _load_entry_point(name)
+    factory = _import(name, _missing(path)) if ":" in name else _load_entry_point(name)
     try:
         fetcher = factory()
     except TypeError as error:
@@ -124,17 +125,22 @@ def _load_entry_point(name: str) -> Any:
             key=_CLASS_KEY,
             hint=f"Name one of them in {_CLASS_KEY}, or give package.module:Class" if names else _NOT_INSTALLED,
         )
-    return _import(entry.value, entry)
+    return _import(entry.value)
 
 
-def _import(target: str, entry: EntryPoint | None) -> Any:
+def _missing(path: str | None) -> str:
+    """A hint if the path to import from is not there: the user's module is missing because of it."""
+    return "" if path is None or os.path.exists(path) else f" ({_PATH_KEY}={path}: there is no such file or directory)"
+
+
+def _import(target: str, hint: str | None = None) -> Any:
+    """`hint` is for the error, None for a class of an entry point."""
     module_name, _, attribute = target.partition(":")
     try:
         return getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"cannot load {target}: {error}{_shadowed(module_name) if entry else ''}", key=_CLASS_KEY
-        ) from error
+        hint = _shadowed(module_name) if hint is None else hint
+        raise ConfigError(f"cannot load {target}: {error}{hint}", key=_CLASS_KEY) from error
 
 
 def _shadowed(module_name: str) -> str:

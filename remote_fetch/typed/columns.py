@@ -220,7 +220,11 @@ def _reader(plan: ColumnPlan) -> ValueReader:
         return StringReader()
     if plan.format == "protobuf-confluent":
         return ProtobufReader(plan.schema, plan.message)
-    return _READERS[plan.format](plan.schema)
+    try:
+        return _READERS[plan.format](plan.schema)
+    except ConfigError as error:
+        where = f"the reader's schema of the {plan.name}" if plan.is_framed else f"{plan.name}.schema.file"
+        raise ConfigError(f"{where}: {error.message}", key=f"{plan.name}.schema.file", hint=error.hint) from error
 
 
 def _assembled(parts: Sequence[tuple[Column, Column]], rows: int, kind: DataType) -> Column:

@@ -332,3 +332,14 @@ def test_no_guess_about_shadowing_where_nothing_was_found(monkeypatch: pytest.Mo
     entry = EntryPoint("gone", "no_such_module.at_all:Fetcher", FETCHERS_GROUP)
     monkeypatch.setattr(plugins, "entry_points", lambda group: EntryPoints([entry]))
     assert "shadowing" not in str(refused({CLASS: "gone"}))
+
+
+def test_a_missing_path_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the cause if the class is not found. The path of a class that is found is not looked at."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    missing = str(tmp_path / "no-such-folder")
+    with pytest.raises(ConfigError, match=rf"No module named 'absent'.*class\.path={missing}: there is no such"):
+        load_fetcher(Config.parse({CLASS: "absent:Fetcher", CLASS_PATH: missing}))
+    with pytest.raises(ConfigError, match=r"No module named 'absent'$"):
+        load_fetcher(Config.parse({CLASS: "absent:Fetcher", CLASS_PATH: str(tmp_path)}))
+    load_fetcher(Config.parse({CLASS: "fetchers.local:LocalFetcher", CLASS_PATH: missing, URL: str(tmp_path)}))

@@ -473,6 +473,17 @@ def test_settings_that_are_wrong(
         typed_of(config_of(registry, **settings))
 
 
+@pytest.mark.parametrize("kind", ["avro", "json", "avro-confluent"])
+def test_a_reader_schema_that_is_none_is_named(registry: RegistryDouble, tmp_path: Path, kind: str) -> None:
+    """A configuration may have two of them, of keys and of values."""
+    file = tmp_path / "schema"
+    file.write_text('{"type":')
+    said = r"^(value\.schema\.file|the reader's schema of the value): not an? "
+    with pytest.raises(ConfigError, match=said) as raised:
+        typed_of(config_of(registry, value_format=kind, value_schema_file=str(file)))
+    assert raised.value.key == "value.schema.file"
+
+
 def test_formats_without_a_registry_need_their_schema() -> None:
     with pytest.raises(ConfigError, match="set value"):
         typed_of(Config.parse({"value.format": "avro"}))
