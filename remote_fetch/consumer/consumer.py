@@ -28,6 +28,7 @@ from remote_fetch.consumer.arguments import (
     offsets_of_commit,
     seconds,
 )
+from remote_fetch.consumer.callbacks import Callbacks
 from remote_fetch.consumer.forks import Forks
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.metrics import Metrics, add_to_statistics
@@ -104,12 +105,12 @@ class RemoteConsumer(_Consumer):
             super().__init__(dict(settings.librdkafka))
         else:
             check_observer(observer)
-            super().__init__(_with_statistics(settings.librdkafka, metrics))
+            callbacks = Callbacks()
+            super().__init__(callbacks.guard_all(_with_statistics(settings.librdkafka, metrics)))
             self._settings = settings
             try:
-                self._remote = Remote(
-                    cast("LibrdkafkaConsumer", super()), settings, metrics, observer, type(self)._gate()
-                )
+                librdkafka = cast("LibrdkafkaConsumer", super())
+                self._remote = Remote(librdkafka, settings, metrics, observer, type(self)._gate(), callbacks)
             except BaseException:
                 super().close()
                 raise
@@ -165,11 +166,12 @@ class RemoteConsumer(_Consumer):
             return
         revoked = given.get("on_revoke")
         remote.expect_revocation()
+        guard = remote.callbacks.guard
         super().subscribe(
             topics,
-            on_assign=partial(_call, remote.on_assign, given.get("on_assign")),
-            on_revoke=partial(_call, remote.on_revoke, revoked),
-            on_lost=partial(_call, remote.on_revoke, given.get("on_lost", revoked)),
+            on_assign=guard(partial(_call, remote.on_assign, given.get("on_assign"))),
+            on_revoke=guard(partial(_call, remote.on_revoke, revoked)),
+            on_lost=guard(partial(_call, remote.on_revoke, given.get("on_lost", revoked))),
         )
 
     @_locked
@@ -354,6 +356,7 @@ class RemoteConsumer(_Consumer):
         finally:
             self._remote = None
             remote.close()
+        remote.callbacks.raise_kept()
 
     def _detach_after_fork(self) -> object:
         """Become a plain `Consumer`, because a forked child has no threads.

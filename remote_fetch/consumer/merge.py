@@ -19,6 +19,7 @@ from confluent_kafka import Message
 
 from remote_fetch.consumer.assigned import AssignedPartition, Key, key_of_message
 from remote_fetch.consumer.broker_events import BrokerEvents
+from remote_fetch.consumer.callbacks import Callbacks
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.partitions import Partitions
 from remote_fetch.consumer.pending import PendingMessages
@@ -54,8 +55,10 @@ class Merge:
         settings: ConsumerSettings,
         count: Callable[[int, int], None],
         clock: Clock,
+        callbacks: Callbacks,
     ) -> None:
         self._librdkafka = librdkafka
+        self._callbacks, self._kept = callbacks, callbacks.kept
         self._poll_librdkafka = librdkafka.poll  # once: `super().poll` takes as long as a tenth of a poll
         self._partitions = partitions
         self._workers = workers
@@ -81,7 +84,6 @@ class Merge:
         # list whenever it looks at the partitions. A result holds as long as the list is the same one.
         self._none_ready: Sequence[AssignedPartition] | None = None
         self._awaited: tuple[Sequence[AssignedPartition] | None, bool] = None, False
-        self._postponed_error: Exception | None = None
 
     def next_in_block(self) -> Message | None:
         """The next record that was prepared for `poll`. None if no record is left, or if other work is due.
@@ -103,8 +105,8 @@ class Merge:
         """
         if self._block and (prepared := self.next_in_block()) is not None:
             return prepared
-        if self._postponed_error is not None:
-            self._raise_postponed()
+        if self._kept:
+            self._callbacks.raise_kept()
         message, deadline_s = None, None
         is_within, self._is_running = self._is_running, True
         try:
@@ -132,6 +134,7 @@ class Merge:
             wait_s = self._longest_wait_s
         message = self._poll_librdkafka(wait_s)
         if message is None:
+            self._callbacks.raise_kept()
             return self._poll_store(now_s, deadline_s)
         error = message.error()
         if error is None:
@@ -207,7 +210,7 @@ class Merge:
 
     def consume(self, count: int, timeout_s: float) -> list[Message]:
         """As `Consumer.consume`."""
-        self._raise_postponed()
+        self._callbacks.raise_kept()
         pending = PendingMessages(self._partitions.assigned)
         is_within, self._is_running = self._is_running, True
         try:
@@ -228,13 +231,13 @@ class Merge:
                 wait_s = min(max(deadline_s - now_s, 0.0), self._longest_wait_s) if may_wait else 0.0
                 share = self._share_of(room) if ready else room
                 has_events = share > 0 and self._take_from_librdkafka(pending, share, wait_s)
-            except Exception as error:  # a callback of the application has raised it
-                pending.drop_outdated()
-                if not pending.messages:
-                    raise
-                self._postponed_error = error  # the application gets these messages first
-                return pending.messages
+            except Exception as error:
+                self._callbacks.keep(error)
             pending.drop_outdated()
+            if self._kept:
+                if not pending.messages:
+                    self._callbacks.raise_kept()
+                return pending.messages  # the application gets these first, and the error of the next call
             room = count - len(pending.messages)
             if has_events and room and self._clock() < deadline_s:
                 continue  # as in `_next_in_turn`
@@ -252,11 +255,6 @@ class Merge:
             return room // 2
         self._librdkafka_came_last = not self._librdkafka_came_last
         return int(self._librdkafka_came_last)
-
-    def _raise_postponed(self) -> None:
-        error, self._postponed_error = self._postponed_error, None
-        if error is not None:
-            raise error
 
     def _take_from_librdkafka(self, pending: PendingMessages, count: int, wait_s: float) -> bool:
         """Take up to `count` messages of librdkafka. Returns whether there are errors or events among them.

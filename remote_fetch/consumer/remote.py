@@ -26,6 +26,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from remote_fetch.caller_thread import CallerThread
 from remote_fetch.consumer.arguments import are_partitions
 from remote_fetch.consumer.assigned import key_of
+from remote_fetch.consumer.callbacks import Callbacks
 from remote_fetch.consumer.committed import CommittedOffsets, Start
 from remote_fetch.consumer.feed_context import FeedContext
 from remote_fetch.consumer.handover import pause_before_assign
@@ -78,6 +79,7 @@ class Remote:
         metrics: Metrics,
         observer: Observer,
         gate: Gate,
+        callbacks: Callbacks,
         clock: Clock = time.monotonic,
     ) -> None:
         def observe(event: Event) -> None:
@@ -104,7 +106,10 @@ class Remote:
         self.committed = CommittedOffsets(self._fetch_starts, self._workers.notify)
         self._lookups = Lookups(context.partition)
         self.partitions = Partitions(librdkafka, settings, context, self._workers, self.committed)
-        self.merge = Merge(librdkafka, self.partitions, self._workers, settings, metrics.count_broker_records, clock)
+        self.callbacks = callbacks
+        self.merge = Merge(
+            librdkafka, self.partitions, self._workers, settings, metrics.count_broker_records, clock, callbacks
+        )
         self._idle_store = IdleStore(self._store_if_idle, settings.idle_store_s)
         self._is_closing = False
         self._is_closed = False

@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from remote_fetch.config import Config
 from remote_fetch.consumer.assigned import AssignedPartition
+from remote_fetch.consumer.callbacks import Callbacks
 from remote_fetch.consumer.committed import Start
 from remote_fetch.consumer.feed import Ending, Feed
 from remote_fetch.consumer.feed_context import FeedContext
@@ -265,6 +266,7 @@ class Bench:
             settings,
             self._count,
             self.clock,
+            Callbacks(),
         )
         if starts is not None:
             self.assign(starts)

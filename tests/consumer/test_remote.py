@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import OFFSET_END, OFFSET_INVALID, OFFSET_STORED, KafkaError, KafkaException, TopicPartition
 
 from remote_fetch.config import Config
+from remote_fetch.consumer.callbacks import Callbacks
 from remote_fetch.consumer.consumer import RemoteConsumer
 from remote_fetch.consumer.metrics import Metrics
 from remote_fetch.consumer.remote import Remote
@@ -40,7 +41,7 @@ def librdkafka() -> FakeLibrdkafka:
 def remote(librdkafka: FakeLibrdkafka, tmp_path: Path) -> Iterator[Remote]:
     """A remote half whose observer fails."""
     settings = ConsumerSettings(True, {}, Config.parse({"remote.storage.url": str(tmp_path)}))
-    remote = Remote(librdkafka, settings, Metrics(), fails, threading.RLock())
+    remote = Remote(librdkafka, settings, Metrics(), fails, threading.RLock(), Callbacks())
     yield remote
     remote.close()
 
@@ -223,7 +224,7 @@ def test_an_observer_that_panics_ends_no_thread(
         raise Panic
 
     settings = ConsumerSettings(True, {}, Config.parse({"remote.storage.url": str(tmp_path)}))
-    remote = Remote(librdkafka, settings, Metrics(), panics, threading.RLock())
+    remote = Remote(librdkafka, settings, Metrics(), panics, threading.RLock(), Callbacks())
     try:
         with ThreadPoolExecutor(1) as other:
             other.submit(remote.session.observe, Notice("something")).result()
@@ -248,7 +249,7 @@ def test_the_session_of_a_forgotten_consumer_is_closed(
 
     monkeypatch.setattr(Session, "close", note)
     settings = ConsumerSettings(True, {}, Config.parse({"remote.storage.url": str(tmp_path)}))
-    remote = Remote(librdkafka, settings, Metrics(), fails, threading.RLock())
+    remote = Remote(librdkafka, settings, Metrics(), fails, threading.RLock(), Callbacks())
     remote.assign([TopicPartition("t", 0, 5)], is_incremental=False)
     del remote
     gc.collect()

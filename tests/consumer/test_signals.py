@@ -19,6 +19,7 @@ import pytest
 from confluent_kafka import OFFSET_END, Message, TopicPartition
 
 from remote_fetch.config import Config
+from remote_fetch.consumer.callbacks import Callbacks
 from remote_fetch.consumer.metrics import Metrics
 from remote_fetch.consumer.offsets import STORED
 from remote_fetch.consumer.remote import Remote
@@ -156,7 +157,7 @@ def test_what_is_assigned_is_read_although_a_handler_ends_the_assignment(tmp_pat
     settings = ConsumerSettings(True, {}, Config.parse({"remote.storage.url": str(tmp_path)}))
     for handler in at_each_place(30):
         librdkafka = FakeLibrdkafka()
-        remote = Remote(librdkafka, settings, Metrics(), ignore, threading.RLock())
+        remote = Remote(librdkafka, settings, Metrics(), ignore, threading.RLock(), Callbacks())
         starts = [TopicPartition("t", 0, 5), TopicPartition("t", 1, OFFSET_END)]
         handler.during(partial(remote.assign, starts, is_incremental=False))
         if librdkafka.assigned:

@@ -1,0 +1,63 @@
+"""Keeps the errors of the application's callbacks away from librdkafka, until its call has ended.
+
+Rules of the file:
+
+- If a callback raises, librdkafka (2.16) may forget the record that comes next in its queue, and confluent_kafka drops
+  those that the call has taken: the application never gets them. A forgotten record holds its partition, so `close`
+  waits for ever.
+- So a guarded callback raises nothing. `poll`, `consume` and `close` raise its error when the records are safe.
+- `oauth_cb` is not guarded. librdkafka calls it in a thread of its own, and has to know that it has failed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+__all__ = ["Callbacks"]
+
+_LOG = logging.getLogger("remote_fetch")
+_NAMES = ("error_cb", "on_commit", "stats_cb", "throttle_cb")
+
+
+class Callbacks:
+    """The callbacks of one consumer. `kept` has the error that is to be raised, or nothing."""
+
+    def __init__(self) -> None:
+        self.kept: list[BaseException] = []
+
+    def guard_all(self, properties: Mapping[str, Any]) -> dict[str, Any]:
+        """The properties, with guarded callbacks."""
+        guarded: dict[str, Any] = {
+            name: self.guard(properties[name]) for name in _NAMES if callable(properties.get(name))
+        }
+        if callable(log := getattr(properties.get("logger"), "log", None)):
+            guarded["logger"] = SimpleNamespace(log=self.guard(log))
+        return {**properties, **guarded}
+
+    def guard(self, callback: Callable[..., Any]) -> Callable[..., None]:
+        """The callback, which raises nothing."""
+
+        def guarded(*args: Any) -> None:
+            try:
+                callback(*args)
+            except BaseException as error:  # a handler of a signal may run in the callback
+                self.keep(error)
+
+        return guarded
+
+    def keep(self, error: BaseException) -> None:
+        """Keep an error for `raise_kept`: the first one, but rather one that ends the program. Others are logged."""
+        if self.kept and not isinstance(error, Exception):
+            self.kept[0], error = error, self.kept[0]
+        if self.kept:
+            _LOG.error("a callback failed, and another error is raised", exc_info=error)
+        else:
+            self.kept.append(error)
+
+    def raise_kept(self) -> None:
+        """Raise the error that is kept, if there is one."""
+        if self.kept:
+            raise self.kept.pop()

@@ -1,0 +1,83 @@
+"""Callbacks of the application that raise, with a real librdkafka and its own cluster."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Message, Producer, TopicPartition
+
+import remote_fetch.session.brokers
+from remote_fetch import RemoteConsumer
+from remote_fetch.consumer.callbacks import Callbacks
+
+RECORDS, ENOUGH = 40, 200
+
+
+@pytest.fixture
+def bootstrap() -> Iterator[str]:
+    """A cluster in this process, with records in partition 0 of topic t."""
+    producer = Producer({"bootstrap.servers": "unused:1", "test.mock.num.brokers": 1, "log_level": 2})
+    (broker,) = producer.list_topics(timeout=30).brokers.values()
+    for number in range(RECORDS):
+        producer.produce("t", str(number).encode(), partition=0)
+    assert producer.flush(60) == 0
+    yield f"127.0.0.1:{broker.port}"
+    producer.purge()  # it has the cluster
+
+
+@pytest.mark.parametrize("way", ["poll", "consume"])
+def test_no_record_is_lost_if_callbacks_raise(bootstrap: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And `close` ends: a record that librdkafka forgets would hold its partition."""
+    monkeypatch.setattr(remote_fetch.session.brokers, "CLUSTER_TIMEOUT_MS", 500)  # the cluster describes no topics
+    calls = itertools.count()
+    given: list[Message] = []
+
+    def raises(_: str) -> None:
+        if next(calls) % 2 and len(given) < RECORDS and errors < ENOUGH:
+            raise ValueError("in stats_cb")
+
+    consumer = RemoteConsumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "g",
+            "fetch.remote.enabled": "true",
+            "statistics.interval.ms": 10,
+            "fetch.message.max.bytes": 1_000,
+            "stats_cb": raises,
+        }
+    )
+    consumer.assign([TopicPartition("t", 0, OFFSET_BEGINNING)])
+    errors = 0
+    while len(given) < RECORDS and errors < ENOUGH:
+        time.sleep(0.02)  # statistics are due at each call
+        try:
+            given += consumer.consume(7, 0.05) if way == "consume" else filter(None, [consumer.poll(1.0)])
+        except ValueError:
+            errors += 1
+    assert errors
+    assert [message.offset() for message in given] == list(range(RECORDS))
+    with suppress(ValueError):  # that of the last call
+        consumer.close()
+
+
+def test_the_first_error_is_raised_unless_another_ends_the_program() -> None:
+    callbacks = Callbacks()
+    errors: list[BaseException] = [ValueError(), KeyboardInterrupt(), KeyError()]
+
+    def fails(*_: Any) -> None:
+        raise errors.pop(0)
+
+    guarded = callbacks.guard_all({"on_commit": fails, "logger": SimpleNamespace(log=fails), "group.id": "g"})
+    assert guarded["group.id"] == "g"
+    guarded["on_commit"](None, [])
+    guarded["logger"].log(20, "a line")
+    guarded["on_commit"](None, [])
+    with pytest.raises(KeyboardInterrupt):
+        callbacks.raise_kept()
+    callbacks.raise_kept()
