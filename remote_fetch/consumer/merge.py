@@ -231,7 +231,7 @@ class Merge:
                 wait_s = min(max(deadline_s - now_s, 0.0), self._longest_wait_s) if may_wait else 0.0
                 share = self._share_of(room) if ready else room
                 has_events = share > 0 and self._take_from_librdkafka(pending, share, wait_s)
-            except Exception as error:
+            except BaseException as error:  # also that of a handler of a signal
                 self._callbacks.keep(error)
             pending.drop_outdated()
             if self._kept:

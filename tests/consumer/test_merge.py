@@ -276,6 +276,22 @@ def test_an_exception_of_a_callback_loses_no_record() -> None:
     assert [message.offset() for message in bench.merge.consume(4, 0)] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_consume_returns_the_records_that_it_has_before_it_raises(error: type[BaseException]) -> None:
+    bench = Bench({0: END})
+    rounds = iter([[live(0, 8)]])
+
+    def consume(*_: object) -> list[Message]:
+        for messages in rounds:
+            return messages
+        raise error  # also a handler of a signal raises here
+
+    bench.librdkafka.consume = consume  # type: ignore[assignment, method-assign]
+    assert [message.offset() for message in bench.merge.consume(4, 1.0)] == [8]
+    with pytest.raises(error):
+        bench.merge.consume(4, 1.0)
+
+
 def test_consume_takes_the_positions_of_the_partitions_alone_that_gave_the_last_records() -> None:
     """With a thousand partitions, all positions for each record take a thousand times as long as the record."""
     bench = Bench(dict.fromkeys(range(5), END))
