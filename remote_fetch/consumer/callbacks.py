@@ -57,6 +57,11 @@ class Callbacks:
         else:
             self.kept.append(error)
 
+    def log_kept(self) -> None:
+        """Log the error that is kept, if there is one."""
+        if self.kept:
+            _LOG.error("a callback failed", exc_info=self.kept.pop())
+
     def raise_kept(self) -> None:
         """Raise the error that is kept, if there is one."""
         if self.kept:

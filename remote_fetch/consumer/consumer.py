@@ -346,6 +346,7 @@ class RemoteConsumer(_Consumer):
         if remote is None:
             super().close()
             return
+        is_late, callbacks = remote.merge.is_close_due, remote.callbacks
         if remote.puts_off_close():
             return
         try:
@@ -356,7 +357,7 @@ class RemoteConsumer(_Consumer):
         finally:
             self._remote = None
             remote.close()
-        remote.callbacks.raise_kept()
+        callbacks.log_kept() if is_late else callbacks.raise_kept()  # `poll` and `consume` may have records to return
 
     def _detach_after_fork(self) -> object:
         """Become a plain `Consumer`, because a forked child has no threads.

@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,6 +65,34 @@ def test_no_record_is_lost_if_callbacks_raise(bootstrap: str, way: str, monkeypa
     assert [message.offset() for message in given] == list(range(RECORDS))
     with suppress(ValueError):  # that of the last call
         consumer.close()
+
+
+@pytest.mark.parametrize("way", ["poll", "consume"])
+def test_records_come_although_a_callback_closes_and_raises(
+    bootstrap: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The close commits the position after them."""
+    monkeypatch.setattr(remote_fetch.session.brokers, "CLUSTER_TIMEOUT_MS", 500)
+    consumer = RemoteConsumer({"bootstrap.servers": bootstrap, "group.id": "g", "fetch.remote.enabled": "true"})
+    consumer.assign([TopicPartition("t", 0, OFFSET_BEGINNING)])
+    merge = consumer._remote.merge  # type: ignore[union-attr]
+    librdkafka, callbacks = merge._librdkafka, consumer._remote.callbacks  # type: ignore[union-attr]
+
+    def fails(*_: Any) -> None:
+        consumer.close()
+        raise ValueError
+
+    def during(call: Any, *arguments: Any) -> Any:
+        """A callback runs in librdkafka's call, and then records come."""
+        given = call(*arguments)
+        if given:
+            callbacks.guard(fails)()
+        return given
+
+    monkeypatch.setattr(merge, "_poll_librdkafka", partial(during, librdkafka.poll))
+    monkeypatch.setattr(merge, "_librdkafka", SimpleNamespace(consume=partial(during, librdkafka.consume)))
+    assert consumer.consume(1, 60)[0].offset() == 0 if way == "consume" else consumer.poll(60).offset() == 0  # type: ignore[union-attr]
+    assert consumer._remote is None
 
 
 def test_the_first_error_is_raised_unless_another_ends_the_program() -> None:
