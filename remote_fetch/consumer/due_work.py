@@ -120,7 +120,7 @@ class DueWork:
         if partition.state.is_probing:
             self._transitions.apply(partition, partition.state.probe_failed(ending.reason, retry_at_s))
         elif ending.reason == Ending.OUT_OF_RANGE:
-            self._transitions.reset(partition, ending.offset, ending.log.end_offset)
+            self._transitions.reset(partition, ending.offset, feed.log.end_offset)
         else:
             offset = max(ending.offset, partition.records.skip_before) if ending.offset >= 0 else ending.offset
             epoch = ending.leader_epoch if offset == ending.offset else None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -54,16 +54,14 @@ _OUTDATED_S = 2.0
 class Ending:
     """Why a feed gives nothing from `offset` on. `reason` is a Reason, an ErrorKind or a constant of this class.
 
-    `offset` is logical if the brokers have not resolved it. `log` has the ends of the log, from the last answer.
-    `leader_epoch` is that of the record before `offset`. None: the feed has read none, or the tier does not tell it.
-    `at_s` is when the feed came to it.
+    `offset` is logical if the brokers have not resolved it. `leader_epoch` is that of the record before `offset`. None:
+    the feed has read none, or the tier does not tell it. `at_s` is when the feed came to it.
     """
 
     offset: int
     reason: str
     is_failure: bool = False
     is_storage: bool = False
-    log: LogBounds = field(default_factory=lambda: LogBounds(None))
     leader_epoch: int | None = None
     at_s: float = float("inf")
 
@@ -88,8 +86,8 @@ class Feed:
     - `ending`: the worker sets it last. `look_again` takes it away.
     - `is_cancelled`: the application sets it.
     - `log`, `topic_id`, `first_offset`, `offset` and `asks_brokers`: the worker sets them, and the application only
-      reads them. `offset` is that of the next record, logical until the brokers have resolved it. `asks_brokers`: the
-      worker waits for an answer of the brokers.
+      reads them. `log` has the ends of the log, from the last answer. `offset` is that of the next record, logical
+      until the brokers have resolved it. `asks_brokers`: the worker waits for an answer of the brokers.
 
     `expected_id`: `offset` is of the log of the topic with this id. If the name belongs to another topic now, `offset`
     is out of range. None: nothing is compared.
@@ -145,28 +143,26 @@ class Feed:
             if self._rows is not None:  # records were deleted under the scan, and the log may have grown since its plan
                 with contextlib.suppress(Exception):
                     self._hear_of(self._context.partition(self.topic, self.number))
-            return self._end(Ending(self.offset, Ending.OUT_OF_RANGE, log=self.log))
+            return self._end(Ending(self.offset, Ending.OUT_OF_RANGE))
         except UnknownTopic as error:
             self._context.forget(self.topic)
             self._say(error)
             if self._expected_id is not None:
                 return self._end(Ending(self.offset, Ending.OUT_OF_RANGE))
-            return self._end(Ending(self.offset, error.kind, is_failure=True, log=self.log))
+            return self._end(Ending(self.offset, error.kind, is_failure=True))
         except KafkaException as error:
             refused = error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
             self._say(error.args[0].str())
             reason = Ending.UNAUTHORIZED if refused else ErrorKind.UNLOCATABLE.value
-            return self._end(Ending(self.offset, reason, is_failure=True, log=self.log))
+            return self._end(Ending(self.offset, reason, is_failure=True))
         except RemoteFetchError as error:
             self._say(error)
             # The first error says more than "no other object has it".
             first = error.__cause__ if isinstance(error.__cause__, SegmentNotFound) else error
-            return self._end(
-                Ending(self.offset, first.kind, is_failure=True, is_storage=is_storage_failure(first), log=self.log)
-            )
+            return self._end(Ending(self.offset, first.kind, is_failure=True, is_storage=is_storage_failure(first)))
         except BaseException as error:  # a fetcher may have a bug, and a library in Rust raises no Exception in a panic
             self._say(unexpected(error))
-            return self._end(Ending(self.offset, Ending.UNEXPECTED, is_failure=True, log=self.log))
+            return self._end(Ending(self.offset, Ending.UNEXPECTED, is_failure=True))
 
     @property
     def is_outdated(self) -> bool:
@@ -195,7 +191,7 @@ class Feed:
     def _go_on(self) -> bool:
         circuit = self._context.open_circuit()
         if circuit is not None:
-            return self._end(Ending(self.offset, circuit.reason, is_failure=True, is_storage=True, log=self.log))
+            return self._end(Ending(self.offset, circuit.reason, is_failure=True, is_storage=True))
         if self._rows is not None and self._share_bytes > 2 * self._context.share_bytes:
             self._drop_scan()  # more partitions were assigned, so the share of this one is smaller
         if self._rows is None:
@@ -227,7 +223,7 @@ class Feed:
             local_start = context.local_start(partition, _OUTDATED_S if self._looks_again else LOCAL_START_S)
             # One answer is for all partitions, and the questions below are for one. A hand-over at 0 needs the log end.
             if local_start is not None and self.offset >= max(local_start, 1):
-                return Ending(self.offset, Reason.LOCAL, log=self.log)
+                return Ending(self.offset, Reason.LOCAL)
             self._hear_of(partition)
             first, stop = self.offset, self.log.end_offset or 0
             self.first_offset = first if self.first_offset < 0 else self.first_offset
@@ -240,7 +236,7 @@ class Feed:
         self._check_epoch(opened, first)
         plan = planner.leading(opened, first, _SLICES_AHEAD)
         if isinstance(plan, str):
-            return Ending(first, plan, log=self.log)
+            return Ending(first, plan)
         self._opened, self._stop = opened, plan.steps[-1].stop_offset
         self._codecs = self._codecs or Codecs(max_bytes=session.config.settings.max_decompressed_bytes)
         self._share_bytes = context.share_bytes
@@ -289,11 +285,9 @@ class Feed:
     def _nothing_tiered(self, first: int) -> Ending:
         """The ending if no segment was found from `first` on: no offset is tiered, or segments cannot be located."""
         if self._context.session.locating.is_off:
-            return Ending(first, ErrorKind.NOT_CONFIGURED, log=self.log)
+            return Ending(first, ErrorKind.NOT_CONFIGURED)
         unlocated = self._context.session.locating.unlocated
-        if unlocated is None:
-            return Ending(first, Reason.NOT_TIERED, log=self.log)
-        return Ending(first, unlocated, is_failure=True, log=self.log)
+        return Ending(first, unlocated or Reason.NOT_TIERED, is_failure=unlocated is not None)
 
     def _check_epoch(self, opened: OpenPartition, offset: int) -> None:
         """Raise EpochMismatch if the log before `offset` is not the one that was known, because it was truncated."""
@@ -337,7 +331,7 @@ class Feed:
         """
         is_store = self._context.session.reader.is_asking and not self.asks_brokers
         reason = ErrorKind.READ_TIMEOUT if is_store else Ending.UNANSWERED
-        ending = Ending(offset, reason, is_failure=True, log=self.log, leader_epoch=leader_epoch)
+        ending = Ending(offset, reason, is_failure=True, leader_epoch=leader_epoch)
         self._count(ending)
         return ending
 

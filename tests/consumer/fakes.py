@@ -30,6 +30,8 @@ from remote_fetch.observe import Event
 from tests.clock import Clock
 from tests.decoded import decoded
 
+_LOG = LogBounds(0, 1_000)
+
 
 class FakeLibrdkafka:
     """The parent's half of a consumer.
@@ -299,9 +301,9 @@ class Bench:
         self.feed(number).chunks.append(chunk(offsets))
         self.workers.notify()
 
-    def end(self, number: int, offset: int, reason: str = "not-tiered", **more: Any) -> None:
+    def end(self, number: int, offset: int, reason: str = "not-tiered", *, log: LogBounds = _LOG, **more: Any) -> None:
         """The partition's feed ends."""
-        self.feed(number).log = LogBounds(0, 1_000)
+        self.feed(number).log = log
         self.feed(number).ending = Ending(offset, reason, **more)
         self.workers.notify()
 

@@ -426,7 +426,7 @@ def test_records_that_are_deleted_under_a_scan_end_it_with_the_log_of_now() -> N
         while feed.wants_work:
             feed.work()
         assert feed.ending is not None
-        assert (feed.ending.reason, feed.ending.log) == (Ending.OUT_OF_RANGE, LogBounds(220, 220))
+        assert (feed.ending.reason, feed.log) == (Ending.OUT_OF_RANGE, LogBounds(220, 220))
 
 
 def test_a_feed_believes_no_answer_about_its_topic_from_before_it_began() -> None:
