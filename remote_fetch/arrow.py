@@ -102,12 +102,9 @@ def _stream(
 ) -> pa.RecordBatchReader:
     import pyarrow as pa  # noqa: PLC0415 - heavy, and needed here only
 
-    if typed is None:
-        return pa.RecordBatchReader.from_batches(
-            schema_for(wanted), _Batches(session, Scan(session, plans, wanted).batches())
-        )
-    batches = typed.of(Scan(session, plans, typed.raw_columns).batches())
-    return pa.RecordBatchReader.from_batches(typed.schema, _Batches(session, batches))
+    batches = Scan(session, plans, wanted if typed is None else typed.raw_columns).batches()
+    schema, shown = (schema_for(wanted), batches) if typed is None else (typed.schema, typed.of(batches))
+    return pa.RecordBatchReader.from_batches(schema, _Batches(session, shown))
 
 
 def _typed_columns(topic: str, config: Config, wanted: Sequence[str]) -> TypedColumns | None:

@@ -37,7 +37,10 @@ def is_path(url: str) -> bool:
 
 
 def is_http_url(text: str) -> bool:
-    """Whether a text is an HTTP URL with a host. A port in it is one: libraries show a URL with another port whole."""
+    """Whether a text is an HTTP URL with a host, and with a valid port if it names one.
+
+    Libraries show a URL with a wrong port in their errors, with its password.
+    """
     try:
         parts = urlsplit(text)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -6,9 +6,9 @@ Rules of the file:
   as long as for the whole answer.
 - Interim answers (1xx, RFC 9110, 15.2) are passed over. `http.client` passes over 100 alone, and takes 103 for the
   answer: the next request of the connection would read the real one.
-- A head that breaks off is an error, and so are a length that is no number (RFC 9112, 6.3) and a head without a length
-  that `http.client` cannot read to its end. It would take the first for a whole answer, and would read the body of the
-  others until the server closes the connection.
+- A head that breaks off is an error. `http.client` would take it for a whole answer.
+- A length that is no number is an error (RFC 9112, 6.3), and so is a head without a length that `http.client` cannot
+  read to its end. It would read the body until the server closes the connection.
 - A chunk has no negative size. `http.client` would hand it to `read`, which raises ValueError.
 - urllib3 is loaded by the caller.
 """

@@ -42,7 +42,7 @@ from remote_fetch.scan.rows import ReadRows
 from remote_fetch.scan.scan import Scan
 from remote_fetch.session.circuit import is_storage_failure
 
-__all__ = ["NO_FAILURES", "Ending", "Feed"]
+__all__ = ["Ending", "Feed"]
 
 _SLICES_AHEAD = 16
 """How many segments one plan covers. They are enough for reading ahead, and so few that planning takes little time."""
@@ -71,10 +71,6 @@ class Ending:
     UNAUTHORIZED = "unauthorized"
     UNEXPECTED = "error"
     """A fetcher or an installed package is broken."""
-
-
-NO_FAILURES = frozenset({Ending.UNANSWERED})
-"""Reasons of a fallback that are not errors of the store."""
 
 
 class Feed:

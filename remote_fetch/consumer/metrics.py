@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeGuard
 
-from remote_fetch.consumer.feed import NO_FAILURES
+from remote_fetch.consumer.feed import Ending
 from remote_fetch.model import TopicIdPartition
 from remote_fetch.observe import Event, Fallback, MetadataUnusable, RangeFetched, RangeReread, RangeRetried
 
@@ -137,7 +137,7 @@ def _add(counter: _Second, event: _Counted) -> None:
 
 def _is_error(event: _Counted) -> TypeGuard[RangeRetried | RangeReread | Fallback]:
     """Whether the event is a failure of the store. A wait for brokers or for a free worker is not a failure."""
-    return not isinstance(event, RangeFetched) and event.reason not in NO_FAILURES
+    return not isinstance(event, RangeFetched) and event.reason != Ending.UNANSWERED
 
 
 def _numbers(scope: _Scope, now: int, span_s: float) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class ConsumerSettings:
         if not parsed.settings.enabled:
             ours = {*KEYS, *(name for name in flat if name not in parsed.librdkafka)}
             return cls(False, {name: value for name, value in configuration.items() if name not in ours}, parsed)
-        theirs = dict(parsed.librdkafka)
+        theirs = parsed.librdkafka
         # A wrong value stays: librdkafka refuses it with its own message.
         inner = dict(theirs)
         if word_of(theirs, "enable.auto.offset.store", "true") in (*_TRUE, *_FALSE):

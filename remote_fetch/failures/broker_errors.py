@@ -1,4 +1,4 @@
-"""Classifies the errors of brokers: whether a request may be repeated, and whether the leader has changed. Tells them.
+"""Classifies the errors of brokers, such as whether a request may be repeated, and puts them into words.
 
 Rules of the file:
 

@@ -17,7 +17,10 @@ _URL = re.compile(r"://|\burl: /")
 
 
 def as_cause(error: BaseException | None) -> BaseException | None:
-    """The error. If it or an error behind it shows a URL, one with its status, number (errno) or class's name."""
+    """The error, unless it or an error behind it shows a URL.
+
+    Then it is an error that has only the HTTP status, the number (errno), or the name of the class.
+    """
     if error is None or _URL.search("".join([repr(error), *traceback.format_exception(error, limit=0)])) is None:
         return error
     status, number, name = answered_status(error), getattr(error, "errno", None), type(error).__name__

@@ -76,10 +76,10 @@ class RefusedError(Exception):
 
 
 def failure_of(error: BaseException, object_name: str, *, has_codes: bool = False) -> RemoteFetchError | None:
-    """The error of ours that `error` is, about `object_name`; None where nothing says that the store is to blame.
+    """The error of this package for `error`, about `object_name`. None: nothing tells that the store is to blame.
 
-    `has_codes`: the store gives a code for an object that is not there, so that an answer without it proves nothing. A
-    file that is not there is one of this machine then.
+    `has_codes`: the store gives a code for an object that is not there. So an answer without a code proves nothing, and
+    a file that is not there is a file of this machine.
     """
     if isinstance(error, RemoteFetchError):
         return error.at(object_name=object_name)

@@ -59,7 +59,7 @@ def first_contact(
     Raises BrokerUnavailable, with addresses and causes, if no broker answers within `setup_timeout_s`. Raises Cancelled
     as soon as `is_closed`. After two seconds the log gets a warning with the same causes.
     """
-    address, timeout_s = str(properties.get("bootstrap.servers", "")), setup_timeout_s(properties)
+    address, timeout_s = str(properties.get(SERVERS_KEY, "")), setup_timeout_s(properties)
     deadline, silence = Deadline.after(timeout_s), Deadline.after(_SILENT_S)
     heard: dict[str, int] = {}
     users_callback = properties.get("error_cb")
@@ -78,7 +78,7 @@ def first_contact(
             return client  # a refusal is an answer too
         client.poll(0)  # which calls `hear`
         if (is_refusal := not _REFUSED.isdisjoint(heard.values())) or deadline.is_over:
-            raise _unavailable(f"{servers_key}={address}", heard, timeout_s, is_refusal=is_refusal)
+            raise _unavailable(servers_key, address, heard, timeout_s, is_refusal=is_refusal)
         if silence.is_over and not has_told:
             _LOG.warning("waiting %g s at most for a broker at %s: %s", timeout_s, address, _causes(heard, _SILENT_S))
             has_told = True
@@ -100,8 +100,9 @@ def _error_code(client: AdminClient, timeout_s: float) -> int | None:
         del asked
 
 
-def _unavailable(given: str, heard: Mapping[str, int], timeout_s: float, *, is_refusal: bool) -> BrokerUnavailable:
-    key, _, address = given.partition("=")
+def _unavailable(
+    key: str, address: str, heard: Mapping[str, int], timeout_s: float, *, is_refusal: bool
+) -> BrokerUnavailable:
     options = " (-b, or --to of a target)" if key == SERVERS_KEY else ""
     hint = f"Check the address{options}, security.protocol with its credentials, and the network"
     advertised = {found[1] for said in heard if (found := _ADVERTISED.match(said))} - set(_GIVEN.findall(address))
@@ -109,7 +110,7 @@ def _unavailable(given: str, heard: Mapping[str, int], timeout_s: float, *, is_r
         names = ", ".join(sorted(advertised)[:_SHOWN_CAUSES])
         hint = f"A broker there has answered, and sends clients to {names} (advertised.listeners). {hint}"
     return BrokerUnavailable(
-        f"no broker answers at {given}: {_causes(heard, timeout_s)}", hint=hint, is_refusal=is_refusal
+        f"no broker answers at {key}={address}: {_causes(heard, timeout_s)}", hint=hint, is_refusal=is_refusal
     )
 
 

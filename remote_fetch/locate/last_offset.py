@@ -46,8 +46,8 @@ class SegmentBytes(Protocol):
 def last_offset_of(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, starts: Sequence[int] = ()) -> int:
     """The last offset of the last batch of a segment, read from its end. `start_offset - 1` if it has no batch.
 
-    `starts` are start offsets of other segments inside this one, ascending. With them it is the last offset before the
-    first gap in or right behind which one of them lies. It is read from before the first of them.
+    `starts` are start offsets of other segments inside this one, ascending. The answer is then the last offset before
+    the first gap that hides one of them: in the gap, or right behind it. The read begins before the first of them.
 
     Brokers upload empty logs too, if compaction took out all batches before. Their offset indexes are empty.
 

@@ -1,4 +1,4 @@
-"""The progress of one range that a broker gives, and the errors that it told since."""
+"""The progress of one range that a broker gives, and the errors since the last record."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Pace:
     - `offset` is the next offset to read, and `moved_at` the time when it last changed.
     - `checked_at` is the time of the last check of a stall.
     - `is_reported`: a notice has reported this stall.
-    - `cause` is the last error that librdkafka told during it, as the end of a sentence. `is_refused`: it is about an
+    - `cause` is the last error of librdkafka during it, as the end of a sentence. `is_refused`: the error is about an
       offset outside of the log.
     """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from remote_fetch.consumer.feed import NO_FAILURES
+from remote_fetch.consumer.feed import Ending
 from remote_fetch.consumer.metrics import Metrics, add_to_statistics
 from remote_fetch.errors import ErrorKind
 from remote_fetch.model import TopicIdPartition, Uuid
@@ -42,10 +42,9 @@ def test_totals_rates_and_latencies() -> None:
 def test_a_broker_without_an_answer_is_a_fallback_and_no_error() -> None:
     """It says nothing against the store."""
     metrics = Metrics()
-    (reason,) = NO_FAILURES
-    metrics(Fallback(ORDERS, 5, 9, reason))
+    metrics(Fallback(ORDERS, 5, 9, Ending.UNANSWERED))
     found = metrics.snapshot()
-    assert found["remote-fetch-fallbacks-by-reason"] == {reason: 1}
+    assert found["remote-fetch-fallbacks-by-reason"] == {Ending.UNANSWERED: 1}
     assert (found["remote-fetch-errors-total"], found["remote-fetch-errors-by-reason"]) == (0, {})
 
 
