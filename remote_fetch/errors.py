@@ -210,8 +210,8 @@ class FallsBackError(RemoteFetchError):
 class SegmentNotFound(FallsBackError):
     """An object that the metadata promises is not in the store (404). Never the end of the data.
 
-    `is_absent` is False if the name had another object before, or has one now (410, 412, replaced while it was read),
-    and after a 404 that is perhaps a proxy's. An index is then not proved to be missing.
+    `is_absent` is False if the name had another object before, or has one now (410, 412, replaced while it was read).
+    So it is after a 404 that may be a proxy's. An index is then not proved to be missing.
     """
 
     kind = ErrorKind.NOT_FOUND

@@ -64,8 +64,8 @@ def of_librdkafka(config: Mapping[str, Any]) -> dict[str, Any]:
 def with_own(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration of a client that has keys of its `own` over those that it shares with another client.
 
-    If it takes no token, it gets none of the other client's keys for tokens: with an `oauth_cb` confluent_kafka waits
-    for a token that librdkafka then never requests, and makes no client.
+    A client that takes no token gets none of the other client's keys for tokens. With an `oauth_cb` confluent_kafka
+    would wait for a token that librdkafka never requests.
     """
     # A mechanism of its own wins over both names of the shared one.
     others = MECHANISM_NAMES if mechanism_of(own) is not None else ()

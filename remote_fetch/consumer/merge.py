@@ -88,7 +88,7 @@ class Merge:
     def next_in_block(self) -> Message | None:
         """The next record that was prepared for `poll`. None if no record is left, or if other work is due.
 
-        Any thread may call this. It takes no lock, because a lock would take longer than the rest of the method: it
+        Any thread may call this. It takes no lock, because a lock would take longer than the rest of the method. This
         pops from the left end of the deque, and `flush_position` pops from the right end.
         """
         if self._block and self._clock() < self._block_ends_s:

@@ -5,9 +5,9 @@ Rules of the file:
 - Only the application's thread uses it. Only the methods change the fields.
 - The position is the offset of the next record that the application has not got.
 - A stored position never goes back, except after a seek of the application.
-- No offset up to the one that the group has committed is stored, until the partition is taken away. librdkafka commits
-  no such offset, but it does not know those that this package has asked for.
-- A move of the position names the leader epoch of what is before it: a log without it counts as truncated.
+- An offset is withheld, and not stored, if the group has committed it or a later one. That ends when the partition is
+  taken away. librdkafka does the same, but it does not know the committed offsets that this package has asked for.
+- A move of the position names the leader epoch of what is before it. A log without that epoch counts as truncated.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ __all__ = [
 
 
 class Failure(NamedTuple):
-    """A row's right side: the error of ours, its text and its hint."""
+    """The right side of a row: the error of this package, its text and its hint."""
 
     error: Callable[..., RemoteFetchError]
     text: str

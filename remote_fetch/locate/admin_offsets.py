@@ -90,8 +90,8 @@ class AdminOffsets:
     def bounds(self, wanted: TopicPartition, isolation: IsolationLevel, timeout_s: float) -> LogBounds | None:
         """The log start offset, and the end for the isolation level. None: there is no answer, for whatever reason.
 
-        To be called with an AdminClient that has been answered before: a new one may need 3 s until it knows the
-        leader, and a new consumer 0.7 s (librdkafka 2.16).
+        To be called only if the AdminClient has been answered before. A new one may need 3 s until it knows the leader
+        (librdkafka 2.16), and a new consumer needs 0.7 s.
         """
         if self._clock() < self._rest_until_s:
             return None

@@ -26,7 +26,7 @@ def denied(name: str) -> Denied:
 
 
 def unlocatable(error: BrokerUnavailable | KafkaException | Unlocatable, name: str) -> Unlocatable:
-    """The error of the cluster that keeps the metadata topic of this name, as Unlocatable. One of ours is kept."""
+    """The error of the cluster that keeps the metadata topic of this name, as Unlocatable. An Unlocatable is kept."""
     if isinstance(error, Unlocatable):
         return error
     if isinstance(error, BrokerUnavailable):

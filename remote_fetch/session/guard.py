@@ -33,8 +33,8 @@ READ_AGAIN = "Read again: a new read gives the records that the log has now"
 """The hint of an error about a log that has parted from the records of a read."""
 _LOG_START_S = 0.5
 """How long an answer about the log start is believed. Records that are deleted later count as fetched, as in a
-consumer's own buffers. The time counts from the answer on: over a slow line each answer would be too old when it comes,
-and a consumer's records have been as long under way."""
+consumer's own buffers. The time counts from the answer on, because over a slow line each answer would be too old when
+it comes. A consumer's records are under way for as long."""
 _TOPIC_S = 5.0
 """How long the guard relies on a permission and on a topic id while objects are read."""
 _LEAST_S = 0.5
