@@ -46,7 +46,7 @@ class _EndsElsewhere:
     """Hands a client that ends to a new thread, unless the thread that ends it was made by Python."""
 
     _is_inherited = False
-    """Whether this is a forked child, and its parent made the client."""
+    """Whether this is a forked child, and its parent process made the client."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         self = super().__new__(cls, *args, **kwargs)
@@ -59,19 +59,25 @@ class _EndsElsewhere:
         if not _is_pythons_thread():
             _thread.start_new_thread(_end, ([self],))
 
+    def _enter_child(self) -> None:
+        """Become a client of the parent process, in a forked child. A reference that nothing takes back keeps it.
+
+        The end of the interpreter does not take it back either.
+        """
+        self._is_inherited = True
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+
 
 _CLIENTS: weakref.WeakSet[_EndsElsewhere] = weakref.WeakSet()
 
 
-def _keep_in_child() -> None:
-    """Give each client a reference that nothing takes back, also not the end of the interpreter."""
+def _enter_child() -> None:
     for client in _CLIENTS:
-        client._is_inherited = True
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
+        client._enter_child()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_keep_in_child)
+    os.register_at_fork(after_in_child=_enter_child)
 
 
 def _is_pythons_thread() -> bool:

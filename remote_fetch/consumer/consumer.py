@@ -29,7 +29,6 @@ from remote_fetch.consumer.arguments import (
     seconds,
 )
 from remote_fetch.consumer.callbacks import Callbacks
-from remote_fetch.consumer.forks import Forks
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.metrics import Metrics, add_to_statistics
 from remote_fetch.consumer.offsets import STORED, named_epoch
@@ -48,7 +47,6 @@ _ASYNCHRONOUS_COMMIT_S = 1.0
 """How long an asynchronous commit waits for the group's answer to an assignment. Mostly there is no such question."""
 _NOT_GIVEN: Any = object()
 _NUMBERS = (float, int)
-_FORKS = Forks()
 _LOG = logging.getLogger("remote_fetch")
 
 P = ParamSpec("P")
@@ -115,7 +113,6 @@ class RemoteConsumer(_Consumer):
             except BaseException:
                 super().close()
                 raise
-            _FORKS.follow(self)
 
     # ------------------------------------------------------------------------------------------------- records
 
@@ -360,16 +357,17 @@ class RemoteConsumer(_Consumer):
             remote.close()
         callbacks.log_kept() if is_late else callbacks.raise_kept()  # `poll` and `consume` may have records to return
 
-    def _detach_after_fork(self) -> object:
-        """Become a plain `Consumer`, because a forked child has no threads.
+    def _enter_child(self) -> None:
+        """Become a plain `Consumer`, which gives no records in a forked child. The remote half is kept, and not called.
 
-        Returns the remote half for the caller to keep.
+        Its threads run only in the parent process, and one of them may have held its locks.
         """
-        remote, self._remote = self._remote, None
-        if remote is not None and remote.merge.suspends_collector:
+        super()._enter_child()
+        self._inherited, self._remote = self._remote, None
+        if self._inherited is not None and self._inherited.merge.suspends_collector:
             gc.enable()  # the thread whose `consume` would do so runs only in the parent process
-        self._metrics = self._metrics.without_counts()
-        return remote
+        if hasattr(self, "_metrics"):  # not if another thread was in the constructor
+            self._metrics = self._metrics.without_counts()
 
     def __exit__(self, exc_type: Any, exc_value: Any, exc_traceback: Any) -> None:
         self.close()
