@@ -363,9 +363,10 @@ class RemoteConsumer(_Consumer):
         Its threads run only in the parent process, and one of them may have held its locks.
         """
         super()._enter_child()
-        self._inherited, self._remote = self._remote, None
-        if self._inherited is not None and self._inherited.merge.suspends_collector:
-            gc.enable()  # the thread whose `consume` would do so runs only in the parent process
+        if (remote := self._remote) is not None:  # None also in the child of a child
+            self._inherited, self._remote = remote, None
+            if remote.merge.suspends_collector:
+                gc.enable()  # the thread whose `consume` would do so runs only in the parent process
         if hasattr(self, "_metrics"):  # not if another thread was in the constructor
             self._metrics = self._metrics.without_counts()
 

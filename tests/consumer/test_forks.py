@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 PROGRAM = """
-    import gc, os, signal, sys, time
+    import gc, os, signal, sys, time, weakref
     from confluent_kafka import TopicPartition
     from remote_fetch import RemoteConsumer
 
@@ -29,13 +29,17 @@ PROGRAM = """
     consumer.assign([TopicPartition("t", number, number) for number in range(8)])
     gc.disable()  # as if another thread was in the middle of `consume`
     consumer._remote.merge.suspends_collector = True
+    remote = weakref.ref(consumer._remote)
     child = os.fork()
     if not child:
         print(gc.isenabled(), flush=True)
         given = [consumer.poll(0.1) for _ in range(5)] + consumer.consume(5, 0.1)
         consumer.remote_metrics()
         print([message for message in given if message is not None and message.error() is None], flush=True)
-        os._exit(7)
+        if not os.fork():
+            gc.collect()  # it would close the session, whose threads are not there
+            os._exit(remote() is None)
+        os._exit(7 + os.waitstatus_to_exitcode(os.wait()[1]))
     deadline_s = time.monotonic() + 60
     while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < deadline_s:
         time.sleep(0.05)
