@@ -113,7 +113,7 @@ def plan_batch(
 def plan_backfill(
     options: SourceOptions, at_once: Callable[[], int | None], held: Progress | None, begun: Progress | None = None
 ) -> PlannedJob:
-    """The tasks of a backfill of one topic, behind what its target holds: see `job.Planner`.
+    """The tasks of a backfill of one topic, behind what its target holds: see `JobPlanner`.
 
     `at_once` tells how many tasks Spark runs at the same time; None or 0: unknown.
     """
@@ -196,8 +196,8 @@ def subscribed(session: Session, subscription: Subscription) -> tuple[TopicIdPar
             if subscription.pattern is None or session.brokers is None:
                 raise
             continue  # it was deleted after the brokers had named it
-        if subscription.partitions is not None:
-            partitions = _assigned(partitions, topic, subscription.partitions)
+        if assigned is not None:
+            partitions = _assigned(partitions, topic, assigned)
         found += partitions
     return tuple(found)
 
@@ -228,14 +228,14 @@ def _is_other_in_java(pattern: str) -> bool:
 
 
 def _assigned(
-    partitions: tuple[TopicIdPartition, ...], topic: str, assigned: Mapping[str, tuple[int, ...]]
+    partitions: tuple[TopicIdPartition, ...], topic: str, assigned: tuple[int, ...]
 ) -> tuple[TopicIdPartition, ...]:
     known = {partition.partition: partition for partition in partitions}
-    missing = [number for number in assigned[topic] if number not in known]
+    missing = [number for number in assigned if number not in known]
     if missing:
         raise UnknownTopic(
             f"topic {topic_name(topic)!r} has no partition {', '.join(map(str, missing))}; there are "
             f"{', '.join(map(str, known))}",
             topic=topic,
         )
-    return tuple(known[number] for number in sorted(set(assigned[topic])))
+    return tuple(known[number] for number in sorted(set(assigned)))

@@ -69,7 +69,7 @@ class ExportBounds:
 def plan_export(
     bounds: ExportBounds, held: Progress | None, begun: Progress | None = None, *, observer: Observer = ignore
 ) -> PlannedJob:
-    """The tasks of an export behind what its target holds: see `job.Planner`."""
+    """The tasks of an export behind what its target holds: see `JobPlanner`."""
     with Session.open(bounds.config, observer) as session:
         chosen = bounds.find(session)
         check_same_topic(held, chosen)

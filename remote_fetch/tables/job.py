@@ -25,7 +25,7 @@ from remote_fetch.typed.plan import TypedPlan
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["JobSpec", "Planner", "Runner", "all_records", "saved_or_planned"]
+__all__ = ["JobPlanner", "JobSpec", "Runner", "all_records", "saved_or_planned"]
 
 _ANOTHERS = "another driver of the job planned it first: this one has worked by that plan"
 
@@ -33,7 +33,7 @@ Runner: TypeAlias = Callable[[TaskWriter, Sequence[Task], Sequence[int]], Iterat
 """Runs the tasks with the given numbers, and yields the record of each."""
 
 
-class Planner(Protocol):
+class JobPlanner(Protocol):
     """Plans a job."""
 
     def __call__(self, held: Progress | None, begun: Progress | None = None) -> PlannedJob:
@@ -62,7 +62,7 @@ class JobSpec:
     compression: Callable[[], str]
     row_group_bytes: int
     reading: Reading = field(repr=False)
-    plan: Planner
+    plan: JobPlanner
     run: Runner
     file_bytes: int | None = None
     loss_hint: str | None = None

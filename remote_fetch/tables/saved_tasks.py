@@ -117,28 +117,29 @@ def _packed(
         planner = Planner(session, reading.isolation)
         stored = {step.partition for steps, _ in plans for step in steps if isinstance(step, SegmentSlice)}
         found = open_partitions(planner, reading.find(session))
-        again = (_reopened(planner, one, place) if one.partition in stored else one for one in found)
-        opened = [divided(one, takes_store=one.partition in stored) for one in again]
+        again = (_reopened(planner, opened, place) if opened.partition in stored else opened for opened in found)
+        partitions = [divided(opened, takes_store=opened.partition in stored) for opened in again]
         if stored:
             _check_located(session, place)
         wanted = {step.partition for steps, _ in plans for step in steps}
-        gone = _gone_partitions(wanted, [one.partition for one in opened], place)
-        opened += [untiered(partition, reading.isolation, LogBounds()) for partition in gone]
-        numbers = {one.partition: number for number, one in enumerate(opened)}
+        gone = _gone_partitions(wanted, [opened.partition for opened in partitions], place)
+        partitions += [untiered(partition, reading.isolation, LogBounds()) for partition in gone]
+        numbers = {opened.partition: number for number, opened in enumerate(partitions)}
         has_broker = session.fallback.reader is not None
-        known = {segment.segment_id for one in opened for segment in one.timeline.segments}
+        known = {segment.segment_id for opened in partitions for segment in opened.timeline.segments}
         tasks: list[Task] = []
         outdated: set[int] = set()
         has_parted = False
         for steps, size_bytes in plans:
             numbered = tuple((numbers[step.partition], step) for step in steps)
-            has_parted |= any(_has_parted(opened[number], step) for number, step in numbered)
+            has_parted |= any(_has_parted(partitions[number], step) for number, step in numbered)
             is_outdated = session.stepwise is None and any(
-                _is_gone(step, known) and _is_outdated(opened[number], step, has_broker) for number, step in numbered
+                _is_gone(step, known) and _is_outdated(partitions[number], step, has_broker)
+                for number, step in numbered
             )
             if is_outdated or any(step.partition in gone for step in steps):
                 outdated.add(len(tasks))
-            tasks.append(pack(Share(numbered, size_bytes), opened, session.locator.end_is_inferred))
+            tasks.append(pack(Share(numbered, size_bytes), partitions, session.locator.end_is_inferred))
         return tuple(tasks), frozenset(outdated), has_parted
 
 

@@ -50,10 +50,9 @@ class Task:
     @property
     def planned(self) -> Planned:
         """The metadata that a session which reads the task need not look up."""
-        opened = [part.opened for part in self.parts]
-        starts = {one.partition: one.log.log_start_offset for one in opened}
+        starts = {part.opened.partition: part.opened.log.log_start_offset for part in self.parts}
         return Planned(
-            tuple(one.timeline for one in opened),
+            tuple(part.opened.timeline for part in self.parts),
             self.inferred,
             {partition: start for partition, start in starts.items() if start is not None},
         )
