@@ -140,12 +140,12 @@ class _Member:
         return True
 
     def _got(self, _: Any, partitions: Iterable[Any]) -> None:
-        places = {(each.topic, each.partition) for each in partitions}
+        places = {(partition.topic, partition.partition) for partition in partitions}
         self._assigned |= places
         self._say("assigned", places)
 
     def _lost(self, _: Any, partitions: Iterable[Any]) -> None:
-        places = {(each.topic, each.partition) for each in partitions}
+        places = {(partition.topic, partition.partition) for partition in partitions}
         self._assigned -= places
         self._ended -= places
         self._say("revoked", places)

@@ -51,7 +51,7 @@ def add_kcat_options(parser: argparse.ArgumentParser) -> None:
 class _Refused(argparse.Action):
     """Ends the program with a usage error that says what to do instead."""
 
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+    def __call__(self, parser: argparse.ArgumentParser, *given: Any) -> None:
         """Refuse the option. argparse gives it as the last argument."""
-        option = str(_[-1])
+        option = str(given[-1])
         parser.error(f"{option} of kcat: {REFUSED[option]}")

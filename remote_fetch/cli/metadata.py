@@ -73,6 +73,6 @@ def _partition(part: Any) -> dict[str, Any]:
         "partition": part.id,
         **({} if part.error is None else {"error": part.error.str()}),
         "leader": part.leader,
-        "replicas": [{"id": each} for each in part.replicas],
-        "isrs": [{"id": each} for each in part.isrs],
+        "replicas": [{"id": broker} for broker in part.replicas],
+        "isrs": [{"id": broker} for broker in part.isrs],
     }

@@ -223,7 +223,7 @@ def settle_holes(
             first = stable_before(before.segment)
             if first < step.first_offset:
                 open_part = BrokerRange(step.partition, first, step.first_offset - 1, Reason.UNSTABLE)
-                settled = [*replace_tail(settled, open_part)]
+                settled = list(replace_tail(settled, open_part))
         settled.append(step)
     return tuple(settled)
 
