@@ -84,9 +84,9 @@ class LayoutFetcher(ABC):
 class ComposedFetcher(LayoutFetcher):
     """A RemoteStorageFetcher and SegmentLister made of a layout and an fsspec filesystem.
 
-    Subclasses name the filesystem (`protocol`), the extra of remote-fetch that brings it (`extra`), the store that
-    reads from it (`store_type`) and the layout that is meant when none is configured (`default_layout`), and say in
-    `options` how the filesystem is to be opened.
+    A subclass names the filesystem (`protocol`), the extra of remote-fetch that brings it (`extra`), and the store that
+    reads from it (`store_type`). `default_layout` is the layout if none is configured, and `options` says how the
+    filesystem is opened.
     """
 
     protocol = "file"

@@ -49,8 +49,8 @@ _OF_LISTINGS = frozenset({"CommonPrefixes", "Contents", "IsTruncated", "KeyCount
 def page_of(answer: Mapping[str, Any]) -> Page:
     """The page in an answer to ListObjectsV2.
 
-    Raises StorageUnavailable for an answer that is no listing, and for one that goes on and does not tell where, as of
-    a store that knows only the first version of the request. A listing is never taken for complete because of them.
+    Raises StorageUnavailable for an answer that is no listing, and for one that goes on and does not tell where. A
+    store that knows only the first version of the request gives such a one. It never passes for a complete listing.
     """
     if _OF_LISTINGS.isdisjoint(answer):
         raise StorageUnavailable("the answer of the store is no listing")

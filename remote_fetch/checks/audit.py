@@ -9,8 +9,8 @@ Rules of the file:
 - An object may be deleted only if it is sure that no broker reads it:
   - A record that this release does not know may be about any segment: while there is one, only objects of deleted
     topics may be deleted.
-  - An object of a segment without records may not be deleted if records were lost, or if known segments do not have
-    all offsets from the log start to that segment: brokers may have read another metadata topic, or more of it.
+  - Brokers may have read another metadata topic, or more of it. So an object of a segment without records may not be
+    deleted if records were lost. Nor may it if known segments lack offsets between the log start and that segment.
   - An object outside the folders in which the layout has segments may be of a backup, or of a copy of the cluster.
   - Two clusters may share the metadata topic: an object of a topic that this cluster does not have may be deleted only
     if a broker has begun to delete its segment.

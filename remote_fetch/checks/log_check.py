@@ -35,8 +35,8 @@ class LogFacts:
 
     - `size_bytes` is the end of the last whole batch. `end_bytes` counts all bytes that came.
     - `first_offset` and `last_offset` are -1 without batches, `max_timestamp_ms` too.
-    - `aborted` are the producer and the marker's offset of transactions that are aborted in the segment, if they have
-      records, with the offset of their first batch. `abort_markers` are all such markers.
+    - `aborted` are the transactions that a marker in the segment aborts and that have records: by the producer and the
+      marker's offset, the offset of the first batch. `abort_markers` are all such markers.
     - `wrong_epoch` is the first batch whose leader epoch is not that of the metadata.
     """
 

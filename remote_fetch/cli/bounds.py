@@ -3,8 +3,8 @@
 Rules of the file:
 
 - An offset means the same as in kcat. The error of a wrong one has kcat's words.
-- Offsets from the end count from the end of the log if a broker names it, otherwise from the last offset of the tier
-  that the isolation level lets a reader see.
+- Offsets from the end count from the end of the log, if a broker names it. Otherwise they count from the last offset
+  of the tier that the isolation level lets a reader see.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Rules of the file:
 
 - An object is read through the fetcher of its URL: with the credentials, deadlines and repetitions of every read.
-- A segment that a topic, a partition and an offset name is read through its layout, so that chunks, compression and
-  encryption of a plug-in are undone.
+- A topic, a partition and an offset may name a segment. Its layout reads it, and undoes a plug-in's chunks, compression
+  and encryption.
 - Damage is reported on stderr, and the exit code is 1. All that is whole is printed.
 """
 

@@ -34,8 +34,8 @@ class ScanRows:
     """Turns the batches of a read into rows with the columns `names`.
 
     - `columns` are the topic's columns among them, and `raw_columns` those that a read has to give.
-    - `schema` has the columns of the rows. If a column in quarantine is asked for by its own name, the two beside it
-      are in `schema` as well, but not in what `named` gives unless they are asked for.
+    - `schema` has the columns of the rows. If a column in quarantine is asked for, `schema` has the two beside it as
+      well. `named` gives them only if they are asked for too.
     """
 
     def __init__(self, names: Sequence[str], typed: TypedPlan | None, config: Mapping[str, Any]) -> None:

@@ -23,7 +23,7 @@ __all__ = ["RetryPolicy"]
 T = TypeVar("T")
 
 _STOOD_STILL = 1.5
-"""An attempt that takes so many times its limit was held up by more than the store, which SDKs wait for no longer."""
+"""SDKs wait for a store no longer than its limit. So an attempt that takes so many times that was held up elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,10 +96,10 @@ class Call(Generic[T]):
     def wait(self, timeout_ms: int) -> T:
         """Wait for the result, for at most `timeout_ms` after the start of the call.
 
-        While the call is still queued, `timeout_ms` counts from the begin of `wait`, from the last success in the pool,
-        or from the turn of a call that waits for it, whichever is last. So a queued call times out if all threads hang,
-        but not if the pool is only busy. After a time in which the process stood still, for example after Ctrl-Z, it
-        counts again for all calls of the pool: answers may have come, and no thread has run to take them.
+        While the call is queued, `timeout_ms` counts from the last of these: the begin of `wait`, the last success in
+        the pool, and the turn of a call that waits for one. So a queued call times out if all threads hang, but not if
+        the pool is only busy. If the process stood still, for example after Ctrl-Z, the time begins again for all calls
+        of the pool: answers may have come, and no thread has run to take them.
 
         Raises the error of the call, StorageTimeout after that time, and Cancelled after `cancel`.
         """

@@ -287,8 +287,8 @@ _ZSTD_USUAL_WINDOWS = range(0x38, 0x89)
 """128 KiB to 128 MiB. A block in a smaller window may be too large. Section 3.1.1.1.2."""
 _ZSTD_UNUSUAL_BITS = 0x0B
 """The bits for a dictionary, and a reserved bit."""
-# The byte at which the content size is declared, and the byte at which the first block begins, for each value of the
-# upper three bits of the descriptor. A frame that is not a single segment has its window between. Section 3.1.1.1.
+# Where the content size is declared, and where the first block begins. The upper three bits of the descriptor choose
+# the pair. A frame that is not a single segment has its window between. Section 3.1.1.1.
 _ZSTD_PLACES = ((6, 6), (5, 6), (6, 8), (5, 7), (6, 10), (5, 9), (6, 14), (5, 13))
 
 

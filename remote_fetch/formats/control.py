@@ -46,8 +46,8 @@ class ControlType(IntEnum):
 def control_type(batch: FramedBatch, codecs: Codecs) -> ControlType | None:
     """The type of the first record of a v2 control batch, None if the log cleaner has emptied the batch.
 
-    Raises CorruptSegment for a record that is cut or has no key of at least four bytes (version and type), and the
-    errors of `codecs`, all with the batch's position and base offset.
+    Raises CorruptSegment for a record that is cut, or whose key has less than four bytes (version and type). Raises the
+    errors of `codecs`. All have the batch's position and base offset.
     """
     header = batch.header
     if header.record_count == 0:

@@ -39,8 +39,8 @@ def belongs_to(name: str, segment: RemoteLogSegmentMetadata) -> bool:
       partition the segment's start offset or id may follow instead (`orders-0-00000000000000000042`): a topic that
       is called `orders-0` has other names.
 
-    False too for a name that a URL could turn into another one: with `..`, `%`, `?`, `#` or a backslash in it, with
-    characters that cannot be printed, with more than 1024 characters, or without a last part.
+    False too for a name that a URL could turn into another one. It has `..`, `%`, `?`, `#`, a backslash or characters
+    that cannot be printed, more than 1024 characters, or no last part.
     """
     partition = segment.topic_id_partition
     topic_id, segment_id = partition.topic_id, segment.segment_id.id

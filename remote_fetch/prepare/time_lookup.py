@@ -8,9 +8,9 @@ Rules of the file:
 - The broker is asked if the tier does not hold the record, or if the store does not give it.
 - A broker may miss records (Kafka 3.9.2 and 4.3.1 do). It looks only into the first segment whose largest timestamp is
   late enough. If the log start lies behind the late records of that segment, it finds none. Nor does it if no record of
-  the segment has a timestamp, because the time of the file then counts. So the tier is searched as well for offsets
-  that the broker has on its disk, and a plan leaves out only what was searched, or what the broker surely lacks. If the
-  broker has a late record on its disk and yet finds none, its records are read up to the first late one.
+  the segment has a timestamp, because the time of the file then counts. So the tier is searched for
+  offsets on the broker's disk as well. A plan leaves out only what was searched, and what the broker surely lacks. If
+  the broker has a late record on its disk and yet finds none, its records are read up to the first late one.
 """
 
 from __future__ import annotations

@@ -145,12 +145,12 @@ class SliceReader:
     def _next(self, *, to_the_end: bool) -> Unit | FramedBatch | None:
         """Return the next unit, or the next batch that is in no unit. None: more bytes are needed.
 
-        The checksum of a single batch is verified first, except past the end of the slice, for the reason that
-        `_check_held` tells. That of a unit is verified when it is decoded. A message of v0 or v1 tells its first offset
-        only when it is unpacked, so it is verified past the end, too.
+        The checksum of a single batch is verified first, except past the end of the slice: `_check_held` tells why.
+        That of a unit is verified when it is decoded. A message of v0 or v1 tells its first offset only when it is
+        unpacked. So it is verified past the end, too.
 
-        If `to_the_end` is false, this also returns None while the threads could take more units, so that the caller
-        feeds the next range first.
+        If `to_the_end` is false, this also returns None while the threads could take more units. Then the caller feeds
+        the next range first.
         """
         wants_more = self._look_ahead()
         if not self._coming or (wants_more and not to_the_end):

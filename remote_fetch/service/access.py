@@ -4,8 +4,8 @@ Rules of the file:
 
 - Answers lie under an HMAC-SHA-256 of credentials and topic, with a key of this process. No credential is kept.
 - A yes ends after `allowed_s`, a no after `refused_s`. No answer of the brokers is no answer, and is not kept.
-- Questions run at most `asks` at once. Half of these are for credentials that the brokers have taken before, and so is
-  half of all requests, so that wrong credentials, however many, do not keep out the right ones.
+- Questions run at most `asks` at once. Half of them, and half of all requests, are for credentials that the brokers
+  have taken before. So wrong credentials do not keep out the right ones, however many they are.
 - Wrong credentials slow down further ones under the same name from the same address. A stranger elsewhere who tries a
   user's passwords does not lock the user out. A token that shows no name slows down itself alone.
 - One question runs for the same credentials and topic. All who wait share its answer.

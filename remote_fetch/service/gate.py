@@ -2,8 +2,8 @@
 
 Rules of the file:
 
-- The log line has the path without its query, the principal's name once the brokers have taken the credentials, and
-  nothing of a header. Characters that cannot be printed are escaped, so that no request writes a line of its own.
+- The log line has the path without its query, and nothing of a header. It has the principal's name once the brokers
+  have taken the credentials. Characters that cannot be printed are escaped: no request writes a line of its own.
 - A request with a body is refused, and its connection ends: the service reads no body.
 - An error that is not expected is a 500 without its text. The log has the stack.
 - `/healthz`, `/readyz` and `/metrics` are answered even if the service is full, of requests or of connections.

@@ -120,8 +120,8 @@ class StreamDriver:
 
         Raises OffsetOutOfRange where partitions or offsets are gone, and that is not to pass.
         """
-        # Spark keeps no beginning, but the end of each batch: were the first to have records of a partition that begins
-        # at "latest", and to be done again after a crash, that would be another offset by then.
+        # Spark keeps the end of each batch, but no beginning of a query, and after a crash "latest" is another offset.
+        # So the first batch must have no record of a partition that begins there: it would be done again with others.
         is_first = start == self._begin()
         if is_first and self._held == start.keys():
             return start

@@ -11,8 +11,8 @@ Rules of the file:
 - Rows do not pass through deltalake. So a table with rules for rows that a writer has to keep is refused.
 - Columns are added, and so are fields of structs. Fields of structs in lists and maps are not: deltalake's own engine
   cannot read the older files then.
-- A file has statistics of all the columns that the table's property names, or of none. Where statistics have some
-  columns, deltalake's reader takes each other column that the property does not leave out for one without any row.
+- A file has statistics of all the columns that the table's property names, or of none. If it had those of some,
+  deltalake's reader would take each of the other columns for one without any row.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ Rules of the file:
 
 - Progress is in the summary of each snapshot that a job adds, and in a property of the table, which outlives snapshots.
   If the table is rolled back, the summary of the snapshot it was rolled back to counts. If all snapshots up to
-  that one are known, and none has a summary of the topic, the table has nothing of it, whatever the property says.
-  If some of them expired, the property counts, unless it is of a branch that is known to be left: then the table has
-  what it had where the branch began.
+  that one are known, and none tells of the topic, the table has nothing of it, whatever the property says. If some of
+  them expired, the property counts. It does not if it is of a branch that is known to be left: then the table has what
+  it had where the branch began.
 - Files and progress are one commit, which the catalog takes only upon the snapshot that was seen. pyiceberg's own
   retries are turned off: they would put the same offsets behind those of another job.
 - A catalog may call a commit failed that came in: a request that is sent again after a lost answer meets itself. Then

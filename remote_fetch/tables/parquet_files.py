@@ -121,11 +121,10 @@ class FileForm:
 
     - `row_group_bytes` bounds one row group, and all rows of a task that wait for one, in bytes of memory.
     - With `file_bytes` a file is closed after the row group that makes it so large.
-    - `is_hive` false: files keep the columns that they are partitioned by, and a timestamp beyond the calendar, which
-      has no day and no hour, is refused with a ConfigError.
-    - `of_table`: the types of columns are those of a table. Then files have no Arrow schema of their own, by which some
-      readers find a list of fixed size, or text of another width, where the table has another type. `_needs_arrow`
-      tells the exceptions.
+    - `is_hive` false: files keep the columns that they are partitioned by. A timestamp beyond the calendar has no day
+      and no hour, and is refused with a ConfigError.
+    - `of_table`: the types of columns are those of a table. Then files have no Arrow schema of their own: by it some
+      readers find other types than the table's, as lists of fixed size. `_needs_arrow` tells the exceptions.
     """
 
     schema: pa.Schema

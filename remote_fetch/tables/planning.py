@@ -39,10 +39,11 @@ __all__ = [
 class PlannedJob:
     """The tasks of a job. `reads` has the offsets of all of them, `partitions` the topic's partitions.
 
-    `fallbacks` counts, by reason, the stretches that planning left to the brokers because it failed to find them in the
-    store. A plan that was saved does not tell them. `outdated` has the numbers of the tasks of a saved plan that cannot
-    be read any more as they are, and could be if they were planned again. `has_parted`: the log has lost offsets of a
-    saved plan, and finished tasks may have records that it lost. `notices` are sentences on the plan for the report.
+    - `fallbacks` counts, by reason, the stretches that planning left to the brokers because it failed to find them in
+      the store. A plan that was saved does not tell them.
+    - `outdated` has the numbers of those tasks of a saved plan that have to be planned again before they can be read.
+    - `has_parted`: the log has lost offsets of a saved plan, and finished tasks may have records that it lost.
+    - `notices` are sentences on the plan for the report.
     """
 
     tasks: tuple[Task, ...]

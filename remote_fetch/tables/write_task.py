@@ -51,8 +51,8 @@ def _arrow(made: object) -> pa.RecordBatch | pa.Table:
 class TaskWriter:
     """All that the workers of a job need besides the tasks.
 
-    `loss_hint` says what to do if records of a task were deleted, `typed` which keys and values are typed, `required`
-    which columns of the rows have no null.
+    `loss_hint` says what to do if records of a task were deleted. `typed` tells which keys and values are typed.
+    `required` are the columns of the rows that have no null.
     """
 
     target: Staging

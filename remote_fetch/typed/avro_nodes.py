@@ -331,8 +331,8 @@ def _in_full(alias: str, schema: Mapping[str, Any]) -> str:
 def decimal_of(schema: Mapping[str, Any]) -> DataType | None:
     """The decimal type that a schema of bytes or a fixed asks for.
 
-    None if it asks for none, for one that cannot be, which Avro's specification says to ignore, or for one that Arrow
-    does not have.
+    None if it asks for none, or for one that Arrow does not have. None also for one that cannot be: Avro's
+    specification says to ignore it.
     """
     precision, scale = schema.get("precision"), schema.get("scale", 0)
     if schema.get("logicalType") != "decimal" or type(precision) is not int or type(scale) is not int:

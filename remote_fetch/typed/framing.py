@@ -10,7 +10,7 @@ The headers are (as confluent_kafka.schema_registry writes them) `__value_schema
 
 Rules of the file:
 
-- Values are grouped by their framing, so the parts of a framing are looked at once for each schema.
+- Values are grouped by their framing. So the parts of a framing are looked at once for each schema.
 - A framing that is none gives the reason, not an exception.
 """
 

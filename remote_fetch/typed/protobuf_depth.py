@@ -2,10 +2,10 @@
 
 Rules of the file:
 
-- ptars takes 80 bytes of the stack for each group inside a group, and each takes a byte of the value at least. So
-  only long values can do harm, and only these are parsed by Google's parser, which ends at a depth of 100.
-- Groups can stand in any message that ptars enters, so it is parsed by a copy of the schema that has these alone: a
-  field that is not a message is passed over. That costs less than half for many fields, and the same for a long one.
+- For each group inside a group ptars takes 80 bytes of the stack, and the value has one byte at least. So only long
+  values can do harm, and only these are parsed by Google's parser, which ends at a depth of 100.
+- Groups can stand in any message that ptars enters. So the parser has a copy of the schema with the messages alone, and
+  passes over all other fields. That costs less than half for many fields, and the same for a long one.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ Rules of the file:
 - An id that the registry does not know is the fault of a value, so it is Undecodable. So is any GUID, if the registry
   has none. A subject that it does not know is the fault of the configuration.
 - No message has a secret: a URL is shown without user and password, and what a registry answers is not shown.
-- Each context of a registry has ids of its own. A subject of another context than the default one has it in front
-  (`:.context:subject`), and an id is asked for with such a subject.
+- Each context of a registry has ids of its own. If that is not the default one, its subjects have it in front
+  (`:.context:subject`), and its ids are asked for with such a subject.
 - Each schema is asked for once. The schemas that are known can be taken along to another process.
 - The number of unknown ids that are kept is bounded: values name them, so it has no bound of its own.
 - No rule of a schema (a data contract) is run. Bytes that a rule encoded do not decode.

@@ -1,7 +1,7 @@
 """The package in which Spark looks for a format: `spark.read.format("kafka_remote")` works without a registration.
 
-PySpark imports every installed package whose name begins with `pyspark_`, at the first use of a format that it does not
-know, and takes its class `DefaultSource`.
+If PySpark does not know a format, it imports every installed package whose name begins with `pyspark_`, and takes the
+class `DefaultSource` of each.
 """
 
 from __future__ import annotations
