@@ -157,7 +157,7 @@ class ComposedFetcher(LayoutFetcher):
 
     def open_filesystem(self, configs: Mapping[str, str]) -> Any:
         """A filesystem of this fetcher's own. Raises ConfigError for options that it refuses, MissingExtra, and the
-        errors of a fetcher where it asks the store at once.
+        errors of a fetcher if it asks the store at once.
         """
         given = options_of(configs)
         try:
@@ -189,7 +189,7 @@ class ComposedFetcher(LayoutFetcher):
             raise MissingExtra(f"{self.protocol}:// cannot be read: {error}", extra=self.extra) from error
 
     def root_of(self, url: str) -> str:
-        """The path that object names are relative to. Raises ConfigError where the URL has none."""
+        """The path that object names are relative to. Raises ConfigError if the URL has none."""
         try:
             return cast(str, self._filesystem_class()._strip_protocol(url))
         except _MISTAKES as error:  # of filesystems inside of others

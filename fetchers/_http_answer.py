@@ -117,7 +117,7 @@ def _part_of(response: urllib3.BaseHTTPResponse, wanted: WantedRange) -> Buffer:
 
 
 def _read(response: urllib3.BaseHTTPResponse, size_bytes: int | None, deadline: Deadline) -> Buffer:
-    """The whole body, of `size_bytes` where that is known. Memory is taken for what has arrived."""
+    """The whole body, of `size_bytes` if that is known. Memory is taken for what has arrived."""
     body = bytearray()
     while True:
         if deadline.is_over:

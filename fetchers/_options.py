@@ -30,7 +30,7 @@ class Timeouts(NamedTuple):
 
 
 def timeouts_of(configs: Mapping[str, str]) -> Timeouts:
-    """Both timeouts of a configuration, the defaults where it has none. Raises ConfigError."""
+    """Both timeouts of a configuration, the defaults if it has none. Raises ConfigError."""
     connect_ms, read_ms = (
         int(KEYS[name].parse(configs[name]) if name in configs else KEYS[name].default or 0)
         for name in (_CONNECT, _READ)

@@ -135,7 +135,7 @@ class AivenLayout:
     def read_index(
         self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, index_type: IndexType
     ) -> Buffer | None:
-        """As `Layout.read_index`: part of one object, never compressed; None where the manifest says there is none."""
+        """As `Layout.read_index`: part of one object, never compressed; None if the manifest says there is none."""
         opened = self._open(store, metadata)
         place = opened.manifest.indexes[index_type]
         if place is None or place.start == place.end:

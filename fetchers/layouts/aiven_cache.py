@@ -81,5 +81,5 @@ class ManifestCache:
 
 
 def _weight(manifest: Manifest) -> int:
-    """How many numbers the manifest keeps for its chunks: none where they can be reckoned."""
+    """How many numbers the manifest keeps for its chunks: none if they can be reckoned."""
     return len(manifest.chunks.starts) if manifest.is_compressed else 0

@@ -44,7 +44,7 @@ class Cipher:
         self._aad = aad
 
     def decrypt(self, data: memoryview) -> bytes:
-        """One chunk or index in the clear. Raises CorruptSegment where a bit of it is not as it was written."""
+        """One chunk or index in the clear. Raises CorruptSegment if a bit of it is not as it was written."""
         if len(data) < CIPHER_OVERHEAD_BYTES:
             raise CorruptSegment(f"{len(data)} bytes cannot hold an encrypted chunk or index")
         try:

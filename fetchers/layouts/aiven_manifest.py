@@ -55,7 +55,7 @@ CIPHER_OVERHEAD_BYTES = 12 + 16
 """AES-GCM adds these bytes to a chunk or an index: the nonce before it and the tag behind it."""
 
 MAX_CHUNKS = 1 << 20
-"""Most chunks of one segment that are believed: 2 GiB in chunks of 2 KiB, where the plug-in's default is 4 MiB."""
+"""Most chunks of one segment that are believed: 2 GiB in chunks of 2 KiB. The plug-in's default is 4 MiB."""
 
 _MAX_SEGMENT_BYTES = 1 << 48
 """Far more than the 2 GiB of today's brokers (KIP-1333), and few enough for exact arithmetic with any chunk size."""
@@ -112,9 +112,9 @@ class Encryption:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One segment's manifest. `indexes` has the bytes of each in the `.indexes` object, None where there is none.
+    """One segment's manifest. `indexes` has the bytes of each in the `.indexes` object, None for one that is not there.
 
-    `described` is what the plug-in was told of the segment, None where that is missing or makes no sense.
+    `described` is what the plug-in was told of the segment, None if that is missing or makes no sense.
     """
 
     chunks: ChunkIndex

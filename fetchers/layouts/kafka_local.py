@@ -218,7 +218,7 @@ def _segments(partition: TopicIdPartition, folder: str, store: ObjectStore) -> I
         match = _SEGMENT.fullmatch(info.name.removeprefix(f"{folder}/"))
         if match is not None:
             found.setdefault(match["stem"], {})[match["suffix"]] = info
-    # A tree of bare `.log` files is somebody's copy; among finished uploads a bare one is none.
+    # A tree of bare `.log` files was copied by hand. Among finished uploads a bare one is no upload.
     has_finished = any(_ALWAYS & files.keys() for files in found.values())
     for stem, files in found.items():
         if has_finished and not _ALWAYS & files.keys():

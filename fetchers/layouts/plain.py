@@ -114,7 +114,7 @@ class PlainLayout:
     def read_index(
         self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, index_type: IndexType
     ) -> Buffer | None:
-        """As `Layout.read_index`. Raises UnsupportedFormat for transactions where no index of them is kept."""
+        """As `Layout.read_index`. Raises UnsupportedFormat for transactions if no index of them is kept."""
         if index_type.value not in self._files:
             if index_type is IndexType.TRANSACTION and not metadata.txn_index_empty:
                 raise UnsupportedFormat(
@@ -202,8 +202,8 @@ class PlainLayout:
     def list_segments(self, store: ObjectStore, topic: str | None) -> Iterator[RemoteLogSegmentMetadata]:
         """As `Layout.list_segments`: every log whose name the template gives.
 
-        Where names have no topic id, it is the id of no topic; where they have no segment id, it is made from the
-        name. Raises UnsupportedFormat where names do not tell topic, partition and start offset.
+        If names have no topic id, it is the id of no topic. If they have no segment id, it is made from the name.
+        Raises UnsupportedFormat if names do not tell topic, partition and start offset.
         """
         lacking = {"topic", "partition", "start_offset"} - self._names
         if lacking:
@@ -214,7 +214,7 @@ class PlainLayout:
         yield from self._listed(store, {} if topic is None else {"topic": topic})
 
     def list_partitions(self, store: ObjectStore, topic: str | None) -> Iterable[TopicIdPartition] | None:
-        """As `PartitionLayout.list_partitions`: where the template's folders tell topic, partition and topic id."""
+        """As `PartitionLayout.list_partitions`, if the template's folders tell topic, partition and topic id."""
         wanted = {"topic", "partition"} | ({"topic_id", "topic_uuid"} & self._names)
         levels = self._levels({} if topic is None else {"topic": topic})[:-1]
         told: set[str] = set()
@@ -348,7 +348,7 @@ def _parsed(template: str) -> tuple[tuple[str, bool], ...]:
 
 
 def _segment_of(info: ObjectInfo, values: Mapping[str, str]) -> RemoteLogSegmentMetadata | None:
-    """The segment of a log, None where a value is none: an offset of more than 63 bits, say."""
+    """The segment of a log. None if a value cannot be one, such as an offset of more than 63 bits."""
     partition = _partition_of(values)
     try:
         made_up = Uuid(hashlib.sha256(info.name.encode()).digest()[:16])

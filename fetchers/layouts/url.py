@@ -62,7 +62,7 @@ class UrlLayout:
         self._roots = {_folder(url): store for url, store in roots.items()}
 
     def read_segment(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> Buffer:
-        """As `Layout.read_segment`. Raises UnsupportedFormat where the metadata has no location."""
+        """As `Layout.read_segment`. Raises UnsupportedFormat if the metadata has no location."""
         return self._get(store, self._log_of(metadata), start, end)
 
     def segment_size(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata) -> int | None:
@@ -246,7 +246,7 @@ def parse_locations(custom_metadata: bytes | None, has_query: Callable[[str], bo
 
 
 def _beside(location: str, has_query: Callable[[str], bool]) -> Locations:
-    """The log, and its indexes under the names that brokers give them, where they can be named at all."""
+    """The log, and its indexes under the names that brokers give them, if they can be named at all."""
     _check(location, "the location in the custom metadata")
     found = Locations({_LOG: location})
     if location.endswith(".log") and not has_query(location):

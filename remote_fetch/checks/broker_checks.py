@@ -56,7 +56,7 @@ def brokers_check(cluster: Cluster) -> tuple[Check, bool]:
 
 
 def layout_of_brokers(cluster: Cluster) -> tuple[str | None, str | None]:
-    """The storage plug-in of the brokers, and the layout of its objects. None where unknown or not to be seen."""
+    """The storage plug-in of the brokers, and the layout of its objects. None if they are unknown or cannot be seen."""
     try:
         manager = cluster.broker_settings().get(STORAGE_MANAGER)
     except KafkaException:

@@ -5,7 +5,7 @@ Rules of the file:
 - The order is: brokers, topic, fetcher, list, metadata, segment, index, offsets, advice, sample. A check that needs
   what an earlier one did not find is left out, or skipped with the reason.
 - A better value that a check finds is used by the later checks. If the user had set the key, the check fails.
-- A store that refuses to list and lets read is no failure where brokers tell the segments. If they do not, and the
+- A store that refuses to list and lets read is no failure if brokers tell the segments. If they do not, and the
   store lists, its listing is used.
 - Nothing is written, and no group is joined.
 """

@@ -42,7 +42,7 @@ def add_typed_options(group: Any, formats: str) -> None:
 
 
 def refuse_packs(options: Sequence[str]) -> None:
-    """Raise ConfigError for a format of `-s` other than Avro, where packed numbers cannot be had."""
+    """Raise ConfigError for a format of `-s` other than Avro. For commands that cannot unpack numbers."""
     packs = packs_of(options)[1]
     if packs:
         raise ConfigError(

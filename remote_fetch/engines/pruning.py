@@ -96,7 +96,7 @@ class Filter:
     def _edge(self, box: Callable[[int, int], Box], first: int, last: int, *, at_end: bool) -> int:
         edge = last if at_end else first
         if self.may_match([box(edge, edge)])[0]:
-            return edge  # as always where the filter says nothing of this side
+            return edge  # as always if the filter says nothing of this side
         while first < last:
             size = last - first + 1
             cuts = [first + size * at // min(_PARTS, size) for at in range(min(_PARTS, size) + 1)]

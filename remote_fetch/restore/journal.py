@@ -10,7 +10,7 @@ Rules of the file:
 - Lines are appended after the broker has acknowledged their records, and are on disk before the next ones are sent.
 - A last line that is cut off does not count: its records are found in the new topic.
 - Each run says before its first record up to which old offsets it reads. A later run may see less of the old topic.
-- One run has the journal open for writing at a time, where the system has `flock`. A process that ends leaves no lock.
+- If the system has `flock`, one run at a time has the journal open for writing. A process that ends leaves no lock.
 - A job is given up if a partition of the new topic has records that are not in the old one. No run goes on from it.
   That line is the last one. The offsets of the lines before it are right, and are translated as before.
 """

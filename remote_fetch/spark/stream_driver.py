@@ -116,9 +116,9 @@ class StreamDriver:
         return self._ends
 
     def next_stop(self, start: Positions, *, is_limited: bool) -> Positions:
-        """Where the micro-batch ends that begins at `start`; where it begins, if there is nothing for it yet.
+        """The end of the micro-batch that begins at `start`; `start` itself if there is nothing for it yet.
 
-        Raises OffsetOutOfRange where partitions or offsets are gone, and that is not to pass.
+        Raises OffsetOutOfRange if partitions or offsets are gone and that may not pass.
         """
         # Spark keeps the end of each batch, but no beginning of a query, and after a crash "latest" is another offset.
         # So the first batch must have no record of a partition that begins there: it would be done again with others.
@@ -215,7 +215,7 @@ class StreamDriver:
         return ask_patiently(ask, say, away_s=_AWAY_S)
 
     def _survey(self) -> tuple[Session, tuple[TopicIdPartition, ...]]:
-        """The session, and the partitions that there are now. Says where a topic is another one by now."""
+        """The session, and the partitions that there are now. Reports a topic that was created again."""
         if self._session is None:
             self._session = Session.open(self._options.config)
         partitions = self._subscribed(self._session)
@@ -233,7 +233,7 @@ class StreamDriver:
         return self._session, partitions
 
     def _subscribed(self, session: Session) -> tuple[TopicIdPartition, ...]:
-        """The partitions that there are; one that was there and is gone is left out, where data loss may pass.
+        """The partitions that there are. If data loss may pass, those that are gone are left out.
 
         `_check_lost` and `_tasks` tell what is lost, by the query's offsets.
         """

@@ -241,7 +241,7 @@ def is_local(filesystem: Any) -> bool:
 
 
 def is_pattern(name: str) -> bool:
-    """Whether fsspec takes a name for a pattern where it removes and moves files, but for a local disk."""
+    """Whether fsspec takes a name for a pattern when it removes and moves files. A local disk is an exception."""
     return _PATTERN.search(name) is not None
 
 

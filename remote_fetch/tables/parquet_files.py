@@ -51,8 +51,8 @@ CALENDAR_S = (-62_135_596_800, 253_402_300_800)
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
 """The characters that Spark escapes in the name of a directory."""
 _Key: TypeAlias = tuple[Any, ...]
-"""The rows of a file have it in common: the names of their directories, or, where the format has the values elsewhere,
-the values. There null is another partition than a text that would have the same directory.
+"""The rows of a file have it in common: the names of their directories, or the values if the format has those
+elsewhere. There null is another partition than a text that would have the same directory.
 """
 
 

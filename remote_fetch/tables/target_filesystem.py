@@ -68,7 +68,7 @@ class TargetFilesystem(_Mapped):
     """An fsspec filesystem. Pickles with it.
 
     Calls raise FileNotFoundError, StorageDenied, StorageUnavailable and the other errors of a store, ConfigError for
-    options that the filesystem does not take, and OSError where no store is asked.
+    options that the filesystem does not take, and OSError if no store is asked.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:

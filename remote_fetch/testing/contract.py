@@ -162,7 +162,7 @@ class FetcherContract(_Base):
         assert {segment.transaction_index is None for segment in segments} == {True, False}
 
     def test_similar_segments(self, segments: list[BuiltSegment]) -> None:
-        """Segments of other topics and partitions have their own bytes, also where they start with the same offset."""
+        """Segments of other topics and partitions have their own bytes, also if they start with the same offset."""
         with self.opened() as fetcher:
             for segment in parts.stored_segments():
                 assert bytes(fetcher.fetch_log_segment(segment.metadata, 0)) == segment.log

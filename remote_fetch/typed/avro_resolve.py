@@ -170,7 +170,7 @@ def _record(writer: Record, reader: Record, recode: Recoder) -> Resolver:
     def resolve(array: Column, hidden: Column | None) -> Column:
         nulls = _nulls_of(array)
         below = hidden if nulls is None else nulls if hidden is None else pc.or_(nulls, hidden)
-        fields = array.flatten()  # where the record is null they are null, and not empty bytes
+        fields = array.flatten()  # they are null if the record is, and not empty bytes
         columns = [
             default_array(step.node, step.default, len(array))
             if isinstance(step, Field)
@@ -198,7 +198,7 @@ def _union(writer: Node, reader: Node, recode: Recoder) -> Resolver:
         found: list[list[Column]] = [[] for _ in range(members)]
         single = len(branches) == 1
         for number, target in enumerate(targets):
-            column = array if single else array.flatten()[number]  # null where the union is null
+            column = array if single else array.flatten()[number]  # null if the union is null
             absent = column.is_null() if hidden is None else pc.or_(column.is_null(), hidden)
             if target is not None:
                 found[target[0]].append(target[1](column, absent))

@@ -84,7 +84,7 @@ class JsonReader:
             raise Undecodable(f"not JSON: {error}") from error
 
     def _whole(self, digits: str) -> int | float:
-        # No int is -0, which pyarrow's reader gives where the schema has a number.
+        # No int is -0, which pyarrow's reader gives if the schema has a number.
         return self._fraction(digits) if digits == "-0" else _whole(digits)
 
     def _fraction(self, digits: str) -> float:

@@ -124,7 +124,7 @@ class ProtobufReader:
 
 
 def _nullable(kind: DataType) -> DataType:
-    """The type with fields that may be null: where a value is null, or does not decode, its fields are null too."""
+    """The type with fields that may be null: if a value is null, or does not decode, its fields are null too."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, _nullable(field.type)) for field in kind])
     if pa.types.is_map(kind):

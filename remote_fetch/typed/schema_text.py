@@ -41,7 +41,7 @@ class SchemaText:
         yield from self.references
 
     def _below(self, seen: set[tuple[str, int]]) -> Iterator[tuple[str, SchemaText]]:
-        # Each schema once: where two refer to one, and so on below, the paths to it have no bound.
+        # Each schema once: if two refer to one, and so on below, the paths to it have no bound.
         for name, schema in self.references:
             if (name, id(schema)) not in seen:
                 seen.add((name, id(schema)))
