@@ -74,38 +74,40 @@ class RowStream:
 def first_difference(store: RowStream, broker: RowStream, stop: int) -> Difference | None:
     """Compare the rows below the offset `stop`, and take those before the first one that is not alike."""
     while True:
-        mine, theirs = store.below(stop), broker.below(stop)
-        if mine is None or theirs is None:
-            return _alone(mine, theirs)
-        count = min(mine.num_rows, theirs.num_rows)
-        mine, theirs = mine.slice(0, count), theirs.slice(0, count)
-        alike = count if mine.equals(theirs) else _rows_alike(mine, theirs)
+        of_store, of_broker = store.below(stop), broker.below(stop)
+        if of_store is None or of_broker is None:
+            return _alone(of_store, of_broker)
+        count = min(of_store.num_rows, of_broker.num_rows)
+        of_store, of_broker = of_store.slice(0, count), of_broker.slice(0, count)
+        alike = count if of_store.equals(of_broker) else _rows_alike(of_store, of_broker)
         store.take(alike)
         broker.take(alike)
         if alike < count:
-            return _between(_row(mine, alike), _row(theirs, alike))
+            return _between(_row(of_store, alike), _row(of_broker, alike))
 
 
-def _alone(mine: pa.RecordBatch | None, theirs: pa.RecordBatch | None) -> Difference | None:
+def _alone(of_store: pa.RecordBatch | None, of_broker: pa.RecordBatch | None) -> Difference | None:
     """The difference if one of the sides has ended. None if both have."""
-    if mine is None and theirs is None:
+    if of_store is None and of_broker is None:
         return None
-    row = _row(mine if mine is not None else theirs, 0)
-    return Difference(row["offset"], row if mine is not None else None, row if theirs is not None else None)
+    row = _row(of_store if of_store is not None else of_broker, 0)
+    return Difference(row["offset"], row if of_store is not None else None, row if of_broker is not None else None)
 
 
-def _rows_alike(mine: pa.RecordBatch, theirs: pa.RecordBatch) -> int:
+def _rows_alike(of_store: pa.RecordBatch, of_broker: pa.RecordBatch) -> int:
     """How many rows at the beginning are alike, of batches of one length that are not."""
-    counts = range(1, mine.num_rows + 1)
-    return bisect_left(counts, True, key=lambda count: not mine.slice(0, count).equals(theirs.slice(0, count)))
+    counts = range(1, of_store.num_rows + 1)
+    return bisect_left(counts, True, key=lambda count: not of_store.slice(0, count).equals(of_broker.slice(0, count)))
 
 
-def _between(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Difference:
-    if mine["offset"] < theirs["offset"]:
-        return Difference(mine["offset"], mine, None)
-    if theirs["offset"] < mine["offset"]:
-        return Difference(theirs["offset"], None, theirs)
-    return Difference(mine["offset"], mine, theirs, tuple(name for name in mine if mine[name] != theirs[name]))
+def _between(of_store: Mapping[str, Any], of_broker: Mapping[str, Any]) -> Difference:
+    if of_store["offset"] < of_broker["offset"]:
+        return Difference(of_store["offset"], of_store, None)
+    if of_broker["offset"] < of_store["offset"]:
+        return Difference(of_broker["offset"], None, of_broker)
+    return Difference(
+        of_store["offset"], of_store, of_broker, tuple(name for name in of_store if of_store[name] != of_broker[name])
+    )
 
 
 def _row(batch: Any, at: int) -> Mapping[str, Any]:

@@ -158,38 +158,40 @@ def _verify_partition(
         findings.append(Finding(unread, text=unread.detail or f"it cannot be read ({unread.reason})"))
         compared()
     for stretch in stretches(steps):
-        theirs: RowStream | None = None
+        of_broker: RowStream | None = None
         for step in stretch:
-            theirs = theirs or RowStream(broker_rows(broker, plan, step.first_offset, stretch[-1].last_offset))
-            mine = RowStream(store_rows(session, plan, [step]))
-            finding, is_behind = _compare(mine, theirs, step)
-            mine.close()
-            records += mine.taken
+            of_broker = of_broker or RowStream(broker_rows(broker, plan, step.first_offset, stretch[-1].last_offset))
+            of_store = RowStream(store_rows(session, plan, [step]))
+            finding, is_behind = _compare(of_store, of_broker, step)
+            of_store.close()
+            records += of_store.taken
             if finding is not None:
                 is_aborted = _is_aborted(session, plan, step, finding.difference)
                 findings.append(replace(finding, is_aborted_shown=is_aborted))
             if not is_behind:
-                theirs.close()
-                theirs = None
+                of_broker.close()
+                of_broker = None
             compared()
     return PartitionVerdict(plan.opened.partition, records, choice.size, choice.left_out, tuple(findings))
 
 
-def _compare(mine: RowStream, theirs: RowStream, step: PlanStep) -> tuple[Finding | None, bool]:
-    """A finding if something is wrong, and whether `theirs` is behind the step. It is not if one side has failed.
+def _compare(of_store: RowStream, of_broker: RowStream, step: PlanStep) -> tuple[Finding | None, bool]:
+    """A finding if something is wrong, and whether `of_broker` is behind the step. It is not if one side has failed.
 
     The broker may have failed at the next step's records. So it is blamed if the store has a row that it did not give.
     """
     finding = None
     try:
-        difference = first_difference(mine, theirs, step.stop_offset)
+        difference = first_difference(of_store, of_broker, step.stop_offset)
         finding = Finding(step, difference) if difference is not None else None
-        theirs.skip_below(step.stop_offset)
+        of_broker.skip_below(step.stop_offset)
     except (BrokerStalled, RemoteFetchError) as error:
         text = text_of_failure(error)
-        is_of_step = not theirs.has_failed or isinstance(step, BrokerRange) or mine.below(step.stop_offset) is not None
+        is_of_step = (
+            not of_broker.has_failed or isinstance(step, BrokerRange) or of_store.below(step.stop_offset) is not None
+        )
         if finding is None and is_of_step:
-            finding = Finding(step, text=text, is_of_broker=theirs.has_failed)
+            finding = Finding(step, text=text, is_of_broker=of_broker.has_failed)
         return finding, False
     return finding, True
 

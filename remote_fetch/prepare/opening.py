@@ -108,8 +108,8 @@ def _contradiction(segment: RemoteLogSegmentMetadata) -> CorruptSegment:
 
     One leader wrote both. So either may be wrong, and the lineage cannot be trusted.
     """
-    told = ", ".join(f"{entry.epoch} from {entry.start_offset}" for entry in segment.segment_leader_epochs)
-    text = f"the leader-epoch checkpoint of a segment does not have the leader epochs of its metadata ({told:.200})"
+    epochs = ", ".join(f"{entry.epoch} from {entry.start_offset}" for entry in segment.segment_leader_epochs)
+    text = f"the leader-epoch checkpoint of a segment does not have the leader epochs of its metadata ({epochs:.200})"
     return damaged_file(segment, IndexType.LEADER_EPOCH, text).at(offset=segment.start_offset)
 
 

@@ -152,8 +152,8 @@ class Planner:
             return LogBounds(log_start)
         guard = self._brokers.guard
         guard.authorise(partition)
-        told = guard.bounds(partition, self._isolation)
-        return LogBounds(max(told.log_start_offset or 0, log_start or 0), told.end_offset)
+        bounds = guard.bounds(partition, self._isolation)
+        return LogBounds(max(bounds.log_start_offset or 0, log_start or 0), bounds.end_offset)
 
     def _planned(
         self,

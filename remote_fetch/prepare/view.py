@@ -73,8 +73,8 @@ class OpenPartition:
     @property
     def first_offset(self) -> int:
         """The offset of "earliest": the log start if a broker tells it, else the start of the tier."""
-        told = self.log.log_start_offset or 0
-        return told if self.log.end_offset is not None else max(self.start_offset, told)
+        log_start = self.log.log_start_offset or 0
+        return log_start if self.log.end_offset is not None else max(self.start_offset, log_start)
 
     @property
     def end_offset(self) -> int:

@@ -81,9 +81,9 @@ def compare(
     first = plan.steps[0].first_offset if plan.steps else plan.opened.first_offset
     while True:
         begins, gone, unlike = known.translate(first), None, None
-        with closing(old(first)) as mine, closing(new(begins)) as theirs:
+        with closing(old(first)) as old_batches, closing(new(begins)) as new_batches:
             try:
-                unlike = first_unlike(mine, theirs)[1]
+                unlike = first_unlike(old_batches, new_batches)[1]
             except OffsetOutOfRange as error:
                 gone = error
         is_uncertain = gone is not None or (unlike is not None and _lacks_old_records(unlike, known))
@@ -105,27 +105,27 @@ def _lacks_old_records(unlike: Unlike, known: OffsetMap) -> bool:
 def first_unlike(old: Iterator[pa.RecordBatch], new: Iterator[pa.RecordBatch]) -> tuple[int, Unlike | None]:
     """How many records are alike, and the first one that is not."""
     alike = 0
-    mine, theirs = next(old, None), next(new, None)
-    while mine is not None and theirs is not None:
-        count = min(mine.num_rows, theirs.num_rows)
-        at = _first_difference(mine.slice(0, count), theirs.slice(0, count))
+    old_rows, new_rows = next(old, None), next(new, None)
+    while old_rows is not None and new_rows is not None:
+        count = min(old_rows.num_rows, new_rows.num_rows)
+        at = _first_difference(old_rows.slice(0, count), new_rows.slice(0, count))
         if at is not None:
-            return alike + at, Unlike(_offset(mine, at), _offset(theirs, at))
+            return alike + at, Unlike(_offset(old_rows, at), _offset(new_rows, at))
         alike += count
-        mine = mine.slice(count) if mine.num_rows > count else next(old, None)
-        theirs = theirs.slice(count) if theirs.num_rows > count else next(new, None)
-    has_ended = mine is None and theirs is None
-    return alike, None if has_ended else Unlike(_offset(mine, 0), _offset(theirs, 0))
+        old_rows = old_rows.slice(count) if old_rows.num_rows > count else next(old, None)
+        new_rows = new_rows.slice(count) if new_rows.num_rows > count else next(new, None)
+    has_ended = old_rows is None and new_rows is None
+    return alike, None if has_ended else Unlike(_offset(old_rows, 0), _offset(new_rows, 0))
 
 
 def _offset(batch: pa.RecordBatch | None, at: int) -> int | None:
     return None if batch is None else int(batch.column("offset")[at].as_py())
 
 
-def _first_difference(mine: pa.RecordBatch, theirs: pa.RecordBatch) -> int | None:
-    if all(mine.column(name).equals(theirs.column(name)) for name in _COMPARED):
+def _first_difference(old_rows: pa.RecordBatch, new_rows: pa.RecordBatch) -> int | None:
+    if all(old_rows.column(name).equals(new_rows.column(name)) for name in _COMPARED):
         return None
-    rows: Sequence[tuple[object, object]] = list(zip(mine.to_pylist(), theirs.to_pylist(), strict=True))
+    rows: Sequence[tuple[object, object]] = list(zip(old_rows.to_pylist(), new_rows.to_pylist(), strict=True))
     for at, (one, other) in enumerate(rows):
         if not _are_alike(one, other):  # type: ignore[arg-type]
             return at
