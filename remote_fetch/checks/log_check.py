@@ -156,13 +156,13 @@ class LogCheck:
         """Transactions that the transaction index lacks, makes up or lets begin elsewhere. None: there is no index."""
         known = {(entry.producer_id, entry.last_offset): entry.first_offset for entry in entries or ()}
         for (producer_id, offset), first in self.facts.aborted.items():
-            told = known.get((producer_id, offset))
-            if told is None:
+            indexed = known.get((producer_id, offset))
+            if indexed is None:
                 yield f"it lacks the transaction of producer {producer_id} that was aborted at offset {offset}"
-            elif told != first and min(told, first) >= self.transactions.whole_from:
+            elif indexed != first and min(indexed, first) >= self.transactions.whole_from:
                 yield (
                     f"the transaction of producer {producer_id} that was aborted at offset {offset} begins at offset "
-                    f"{first}, and not at {told}"
+                    f"{first}, and not at {indexed}"
                 )
         for producer_id, offset in sorted(known.keys() - self.facts.abort_markers, key=lambda entry: entry[1]):
             yield f"no marker at offset {offset} aborts a transaction of producer {producer_id}"
@@ -171,20 +171,20 @@ class LogCheck:
         """Producers whose state is not that at the end of the segment. None: there is no producer snapshot."""
         if producers is None:
             return
-        end, told, known = self._segment.end_offset, dict[int, int](), dict(self.transactions.first_offsets)
+        end, in_snapshot, in_log = self._segment.end_offset, dict[int, int](), dict(self.transactions.first_offsets)
         for producer in producers:
             latest = max(producer.last_offset, producer.current_txn_first_offset)
             if latest > end:
-                known.pop(producer.producer_id, None)
+                in_log.pop(producer.producer_id, None)
                 yield f"producer {producer.producer_id} has a batch at offset {latest}, after the segment"
             elif producer.current_txn_first_offset >= 0:
-                told[producer.producer_id] = producer.current_txn_first_offset
-        for producer_id in sorted(told.keys() | known.keys()):
-            begins = [offsets[producer_id] for offsets in (told, known) if producer_id in offsets]
-            if told.get(producer_id) != known.get(producer_id) and min(begins) >= self.transactions.whole_from:
+                in_snapshot[producer.producer_id] = producer.current_txn_first_offset
+        for producer_id in sorted(in_snapshot.keys() | in_log.keys()):
+            begins = [offsets[producer_id] for offsets in (in_snapshot, in_log) if producer_id in offsets]
+            if in_snapshot.get(producer_id) != in_log.get(producer_id) and min(begins) >= self.transactions.whole_from:
                 yield (
-                    f"producer {producer_id} has {_open_from(told.get(producer_id))}, and by the log "
-                    f"{_open_from(known.get(producer_id))}"
+                    f"producer {producer_id} has {_open_from(in_snapshot.get(producer_id))}, and by the log "
+                    f"{_open_from(in_log.get(producer_id))}"
                 )
 
     def _batch(self, batch: FramedBatch) -> None:

@@ -136,11 +136,11 @@ def _no_constant(name: str) -> object:
 
 def _of_partition(body: Buffer, partition: TopicIdPartition) -> dict[str, Any]:
     answer = _object(_parsed(body), "the answer")
-    told = (_field(answer, "topic", str), _field(answer, "topic_id", str), _integer(answer, "partition"))
-    if told != (partition.topic, str(partition.topic_id), partition.partition):
+    named = (_field(answer, "topic", str), _field(answer, "topic_id", str), _integer(answer, "partition"))
+    if named != (partition.topic, str(partition.topic_id), partition.partition):
         raise CorruptSegment(
-            f"the service answered about another partition: {_shown(told[0])}-{told[2]} with the topic id "
-            f"{_shown(told[1])}",
+            f"the service answered about another partition: {_shown(named[0])}-{named[2]} with the topic id "
+            f"{_shown(named[1])}",
             **partition.place,
         )
     return answer

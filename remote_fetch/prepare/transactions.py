@@ -204,13 +204,13 @@ def _aborted_in(
     found: list[AbortedTransaction] = []
     doubtful: dict[RemoteLogSegmentId, tuple[RemoteLogSegmentMetadata, Sequence[AbortedTransaction]]] = {}
     # From this offset on, a segment without `txn_index_empty` must have an index.
-    told = opened.tells_txn_index_from
+    complete_from = opened.tells_txn_index_from
     wanted = (segment for segment in segments if not segment.txn_index_empty)
     for segment, data in _indexes_of(storage, wanted):
         parse = partial(parse_transaction_index, start_offset=segment.start_offset)
         entries = parsed(storage, segment, IndexType.TRANSACTION, parse, data)
         if not entries:  # a broker that tells of an index copies none without entries
-            if told is not None and segment.start_offset >= told:
+            if complete_from is not None and segment.start_offset >= complete_from:
                 state = "missing" if data is None else "empty"
                 text = f"the metadata promises a transaction index with entries, but it is {state}"
                 raise damaged_file(segment, IndexType.TRANSACTION, text)

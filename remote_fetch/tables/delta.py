@@ -255,8 +255,8 @@ class DeltaTarget:
             commits = self._table.history()
         except Exception as error:
             raise self._refused("does not tell its history", error) from None
-        told = (commit.get(_INFO) for commit in commits)
-        return any(isinstance(entry, dict) and entry.get("job") == job_id for entry in told)
+        infos = (commit.get(_INFO) for commit in commits)
+        return any(isinstance(entry, dict) and entry.get("job") == job_id for entry in infos)
 
     def close(self) -> None:
         """As `Table.close`. deltalake keeps nothing open that could be closed."""

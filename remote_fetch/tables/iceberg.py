@@ -126,17 +126,17 @@ class IcebergTarget:
         """As `Table.progress`."""
         key = _PROGRESS + topic
         history = list(self._history(self._table.current_snapshot()))
-        told = next((text for text in (_summary(snapshot).get(key) for snapshot in history) if text is not None), None)
-        if told is not None:
-            return self._parsed(told)
+        saved = next((text for text in (_summary(snapshot).get(key) for snapshot in history) if text is not None), None)
+        if saved is not None:
+            return self._parsed(saved)
         if history and history[-1].parent_snapshot_id is None and history[-1].sequence_number == _FIRST:
             return None
-        told = self._table.properties.get(key)
-        if told is None:
+        saved = self._table.properties.get(key)
+        if saved is None:
             return None
-        left = self._left(history, key, told)
+        left = self._left(history, key, saved)
         if left is None:
-            return self._parsed(told)
+            return self._parsed(saved)
         return self._parsed(left[key]).without(self._parsed(left[_READS]))
 
     def _history(self, snapshot: Any) -> Iterator[Any]:
@@ -146,14 +146,11 @@ class IcebergTarget:
             parent = snapshot.parent_snapshot_id
             snapshot = None if parent is None else self._table.snapshot_by_id(parent)
 
-    def _left(self, history: Sequence[Any], key: str, told: str) -> Mapping[str, str] | None:
-        """The first summary with `key` in a branch that begins in the history, has told `told`, and is not part of it.
-
-        None: no such branch is known.
-        """
+    def _left(self, history: Sequence[Any], key: str, saved: str) -> Mapping[str, str] | None:
+        """The first summary with `key` in a branch that left the history and ended with `saved`, None if none did."""
         kept = {snapshot.snapshot_id for snapshot in history}
         for newest in self._table.snapshots():
-            if newest.snapshot_id not in kept and _summary(newest).get(key) == told:
+            if newest.snapshot_id not in kept and _summary(newest).get(key) == saved:
                 branch = list(self._history(newest))
                 beside = list(takewhile(lambda snapshot: snapshot.snapshot_id not in kept, branch))
                 if len(beside) < len(branch):
@@ -187,7 +184,7 @@ class IcebergTarget:
     def _commit(self, addition: Addition, schema: pa.Schema, metrics: Mapping[str, str]) -> None:
         """As `commit`. `metrics` say which bounds pyiceberg looks for. Without them it may raise OverflowError."""
         table, location = self._table, self._table.location().rstrip("/")
-        told = {_PROGRESS + addition.reads.topic: addition.total.dump()}
+        progress = {_PROGRESS + addition.reads.topic: addition.total.dump()}
         now = {_JOB: addition.job_id, _READS: addition.reads.dump()}
         metadata = table.metadata
         # pyiceberg takes a file's partition from the bounds. Without them it is that of null, which queries pass over.
@@ -200,10 +197,10 @@ class IcebergTarget:
             with table.transaction() as transaction:
                 with transaction.update_schema() as update:
                     update.union_by_name(schema)
-                transaction.set_properties(told)
+                transaction.set_properties(progress)
                 paths = [posixpath.join(location, path) for path, _ in addition.files]
                 # Paths are new: each has the name of an attempt. The check would read all manifests.
-                transaction.add_files(paths, snapshot_properties=told | now, check_duplicate_files=False)
+                transaction.add_files(paths, snapshot_properties=progress | now, check_duplicate_files=False)
         except self._lib.exceptions.CommitFailedException as error:
             raise TableChanged(said(error, self._options)) from None
         except Exception as error:

@@ -98,8 +98,7 @@ class Committed:
         if saved["version"] != _VERSION:
             raise UnsupportedFormat(f"a manifest of version {saved['version']!r}; version {_VERSION} is known")
         records = tuple(TaskRecord._of(record) for record in saved["records"])
-        told = saved.get("reads")
-        reads = None if told is None else Progress.load(json.dumps(told))
+        reads = None if saved.get("reads") is None else Progress.load(json.dumps(saved["reads"]))
         partitions = tuple(map(int, saved.get("partitions", ())))
         return cls(str(saved["job_id"]), str(saved["topic"]), records, reads, partitions)
 
@@ -111,9 +110,9 @@ def with_checksum(saved: Mapping[str, Any]) -> str:
 
 def checked(saved: Any) -> Any:
     """The parsed fields of `with_checksum`. Raises ValueError, and what Python does if `saved` is no dictionary."""
-    told = saved.pop(_CHECKSUM, None)
-    if told is not None and told != _checksum(saved):
-        raise ValueError(f"its checksum is {told}, and that of what it has is {_checksum(saved)}")
+    checksum = saved.pop(_CHECKSUM, None)
+    if checksum is not None and checksum != _checksum(saved):
+        raise ValueError(f"its checksum is {checksum}, and that of what it has is {_checksum(saved)}")
     return saved
 
 

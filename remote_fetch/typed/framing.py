@@ -88,12 +88,12 @@ def _of_headers(values: Column, rows: Column, framed: Column, has_path: bool) ->
 
 def _of_payloads(values: Column, rows: Column, has_path: bool) -> Iterator[Group]:
     for start, chosen in _alike(pc.binary_slice(values, 0, _ID_BYTES + has_path)):
-        mine, numbers = (values, rows) if len(chosen) == len(rows) else (values.take(chosen), rows.take(chosen))
+        alike, numbers = (values, rows) if len(chosen) == len(rows) else (values.take(chosen), rows.take(chosen))
         if start[:1] == b"\0" and (not has_path or start[_ID_BYTES:] == b"\0"):
             ref, length = _parse(start, has_path)
-            yield Group(numbers, ref, pc.binary_slice(mine, length, _REST) if len(start) >= length else mine)
+            yield Group(numbers, ref, pc.binary_slice(alike, length, _REST) if len(start) >= length else alike)
         else:
-            yield from _one_by_one(mine, numbers, has_path)
+            yield from _one_by_one(alike, numbers, has_path)
 
 
 def _one_by_one(values: Column, rows: Column, has_path: bool) -> Iterator[Group]:
