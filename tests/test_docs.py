@@ -152,18 +152,29 @@ def test_every_format_token_is_explained(capsys: pytest.CaptureFixture[str]) -> 
     assert set(re.findall(r"`(%.)`", table)) == known
 
 
-@pytest.mark.parametrize("command", ["ls", "plan", "cat", "dump"])
-def test_options_named_in_the_text_exist(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each `--option` and `-x` of a remote-fetch command on any page exists."""
-    with pytest.raises(SystemExit):
-        main([command, "--help"])
-    text = capsys.readouterr().out
-    for line in commands():
-        words = shlex.split(line)
-        if words[1] == command:
-            for word in words[2:]:
-                if re.fullmatch(r"--[a-z-]+|-[a-zA-Z]", word):
-                    assert re.search(rf"(^|[ \[]){word}\b", text, re.MULTILINE), (line, word)
+def test_options_named_in_a_block_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each `--option` and `-x` of a remote-fetch command in a block of any page, also of one that is not run."""
+    helps: dict[str, str] = {}
+    unknown = []
+    for path in [*PAGES, ROOT / "README.md"]:
+        texts = [text for language in ("bash", "console", "text") for _, text in blocks(path, language)]
+        for command, rest in re.findall(
+            r"^(?:\$ |[\w./]+/)?remote-fetch (config check|[a-z]+)([^|>#\n]*)",
+            re.sub(r"\\\n\s*", "", "\n".join(texts)),
+            re.MULTILINE,
+        ):
+            if command not in helps:
+                with pytest.raises(SystemExit):
+                    main([*command.split(), "--help"])
+                helps[command] = capsys.readouterr().out
+            options = re.findall(r"(?<=\s)(--[a-z-]+|-[a-zA-Z])(?=[\s=]|$)", rest)
+            unknown += [
+                f"{path.name}: {command} {option}"
+                for option in options
+                if not re.search(rf"(^|[ \[]){option}\b", helps[command], re.MULTILINE)
+            ]
+    assert len(helps) > 12
+    assert unknown == []
 
 
 @each_of("path", [*PAGES, ROOT / "README.md"], ids=lambda path: path.stem)
