@@ -2,8 +2,8 @@
 
 Rules of the file:
 
-- A file runs in one process, whole. The files of `_TOGETHER` run in one process together, so that Spark is started
-  twice and not in each process.
+- A file runs in one process, whole. The files of `_WITH_SPARK` run in one process together, so that Spark is started
+  once: a second start, and its first queries, take 12 s of a core.
 - A broker takes two seconds of a core to start, and a twentieth of a core at rest. So the first `_BROKER_PROCESSES`
   processes take the files with brokers, and the others help with them only if nothing else is left.
 - This changes the order and the place of tests, and nothing else: every file runs.
@@ -18,19 +18,15 @@ import pytest
 __all__ = ["group_of", "group_scheduling", "suits"]
 
 _BROKER_PROCESSES = 3
-_TOGETHER = {
-    "tests/rig/test_spark": "tests/rig/ with Spark",
-    "tests/spark/": "tests/spark/",
-    "tests/stores/test_backfill_targets.py": "tests/spark/",
-}
-"""The beginning of a path, and the group of files that run in one process."""
+_WITH_SPARK = ("tests/rig/test_spark", "tests/spark/", "tests/stores/test_backfill_targets.py")
+"""The beginnings of paths."""
+_SPARK_GROUP = "tests/rig/ and others, with Spark"
 _WITH_BROKERS = ("tests/rig/", "tests/contract/")
 
 
 def group_of(nodeid: str) -> str:
     """The group of a test: files that run in one process, one after the other."""
-    own = nodeid.partition("::")[0]
-    return next((group for start, group in _TOGETHER.items() if own.startswith(start)), own)
+    return _SPARK_GROUP if nodeid.startswith(_WITH_SPARK) else nodeid.partition("::")[0]
 
 
 def suits(group: str, process: int) -> bool:

@@ -228,7 +228,7 @@ def test_three_of_five_processes_take_the_files_with_brokers() -> None:
         )
     }
     assert list(takers.values()) == [[0, 1, 2], [0, 1, 2], [0, 1, 2], [3, 4]]
-    assert group_of("tests/rig/test_spark.py::test_a") == group_of("tests/rig/test_spark_streaming.py::test_b")
+    assert group_of("tests/rig/test_spark.py::test_a") == group_of("tests/spark/test_source.py::test_b")
     assert group_of("tests/rig/test_read.py::test_a") != group_of("tests/rig/test_cat.py::test_a")
 
 
