@@ -12,7 +12,7 @@ import subprocess
 from collections import Counter
 from dataclasses import dataclass
 
-from tests.rig.node import Node
+from tests.rig.node import QUICK_COMPILER, Node
 from tests.rig.rig import Rig
 
 __all__ = ["TopicMetrics", "topic_metrics"]
@@ -52,6 +52,7 @@ def topic_metrics(rig: Rig, topic: str) -> TopicMetrics:
 def _counts(node: Node, topic: str) -> dict[str, int]:
     command = [
         *node.java(_HEAP_MB),
+        QUICK_COMPILER,
         "org.apache.kafka.tools.JmxTool",
         "--jmx-url",
         f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{node.jmx_port}/jmxrmi",

@@ -24,7 +24,7 @@ from remote_fetch.model import Uuid
 from tests.rig.artifacts import class_archive, formatted_folder, jars
 from tests.rig.ports import free_port
 
-__all__ = ["Node", "new_id"]
+__all__ = ["QUICK_COMPILER", "Node", "new_id"]
 
 _STARTED = "Kafka Server started"
 _START_TIMEOUT_S = 240
@@ -32,7 +32,7 @@ _STOP_TIMEOUT_S = 30
 _LOG_TAIL_CHARS = 4000
 _LOG_ERROR_LINES = 10
 _IDENTITY = "meta.properties"
-_QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
+QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
 """JVM options for short commands, for which optimisation does not pay: formatting takes half of the time."""
 
 
@@ -91,7 +91,7 @@ class Node:
             (data / _IDENTITY).write_text(text)
             return
         tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(config)]
-        command = [*self.java(64), _QUICK_COMPILER, *tool]
+        command = [*self.java(64), QUICK_COMPILER, *tool]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_START_TIMEOUT_S, check=False)
         if done.returncode:
             raise RuntimeError(f"cannot format {self.folder}: {done.stdout}{done.stderr}")
@@ -119,7 +119,7 @@ class Node:
             "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
         ]
         if not self.full_compiler:
-            options.append(_QUICK_COMPILER)
+            options.append(QUICK_COMPILER)
         command = [
             *self.java(self.heap_mb),
             *options,
