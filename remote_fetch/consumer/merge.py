@@ -214,12 +214,18 @@ class Merge:
         pending = PendingMessages(self._partitions.assigned)
         is_within, self._is_running = self._is_running, True
         try:
-            return self._fill(pending, count, _deadline_s(timeout_s, self._clock()))
+            self._fill(pending, count, _deadline_s(timeout_s, self._clock()))
+        except BaseException as error:  # also that of a handler of a signal
+            self._callbacks.keep(error)
+            pending.drop_outdated()
         finally:
             pending.release()
             self._is_running = is_within
+        if self._kept and not pending.messages:
+            self._callbacks.raise_kept()
+        return pending.messages  # the application gets these first, and the error of the next call
 
-    def _fill(self, pending: PendingMessages, count: int, deadline_s: float) -> list[Message]:
+    def _fill(self, pending: PendingMessages, count: int, deadline_s: float) -> None:
         while not self.is_close_due:
             pending.hold()
             self.flush_position()
@@ -227,27 +233,21 @@ class Merge:
             ready = self._ready_count()
             room = count - len(pending.messages)
             may_wait = not ready and not self._awaits_store()
-            try:
-                wait_s = min(max(deadline_s - now_s, 0.0), self._longest_wait_s) if may_wait else 0.0
-                share = self._share_of(room) if ready else room
-                has_events = share > 0 and self._take_from_librdkafka(pending, share, wait_s)
-            except BaseException as error:  # also that of a handler of a signal
-                self._callbacks.keep(error)
+            wait_s = min(max(deadline_s - now_s, 0.0), self._longest_wait_s) if may_wait else 0.0
+            share = self._share_of(room) if ready else room
+            has_events = share > 0 and self._take_from_librdkafka(pending, share, wait_s)
             pending.drop_outdated()
             if self._kept:
-                if not pending.messages:
-                    self._callbacks.raise_kept()
-                return pending.messages  # the application gets these first, and the error of the next call
+                return
             room = count - len(pending.messages)
             if has_events and room and self._clock() < deadline_s:
                 continue  # as in `_next_in_turn`
             if self._ready_count() >= room or self._clock() >= deadline_s:
                 self._take_from_store(pending.messages, room)
-                return pending.messages
+                return
             self._relieve_feeds(pending, room)
             if self._awaits_store():
                 self._workers.wait(min(deadline_s - self._clock(), _WAIT_S))
-        return pending.messages
 
     def _share_of(self, room: int) -> int:
         """How many messages librdkafka may give while the store has records: half. For a single one they take turns."""

@@ -276,6 +276,19 @@ def test_an_exception_of_a_callback_loses_no_record() -> None:
     assert [message.offset() for message in bench.merge.consume(4, 0)] == [1, 2, 3]
 
 
+def test_consume_returns_the_records_that_it_has_although_a_handler_of_a_signal_raises_in_a_wait() -> None:
+    bench = Bench({0: END, 1: 0})
+    bench.librdkafka.live.append(live(0, 8))
+
+    def wait(timeout_s: float) -> None:
+        raise KeyboardInterrupt
+
+    bench.workers.wait = wait  # type: ignore[method-assign]
+    assert [message.offset() for message in bench.merge.consume(4, 1.0)] == [8]
+    with pytest.raises(KeyboardInterrupt):
+        bench.merge.consume(4, 1.0)
+
+
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_consume_returns_the_records_that_it_has_before_it_raises(error: type[BaseException]) -> None:
     bench = Bench({0: END})
