@@ -10,6 +10,7 @@ Rules of the file:
   for that place (KIP-320). If an election has cut the log off there, reading begins with the first record.
 - The topic is described again from time to time, and if its log has become shorter. If it was created again, or has
   another partition count, all that was read is forgotten.
+- The records of a user topic that is not asked for any more are forgotten: it may be deleted, or others read it.
 - A client that was answered before and is silent now is replaced after seconds: it may stay with a leader that hangs.
 """
 
@@ -55,6 +56,8 @@ _CONSUME_MESSAGES = 2_000
 _POLL_S = 0.2
 _DESCRIBED_S = 60.0
 """How long a description of the topic is believed. Its partition count decides where the records of a partition are."""
+_UNREAD_S = 3600.0
+"""How long the records of a user topic are kept that is not asked for. Then its next reading begins with the first."""
 _MAX_BEGINS = 5
 """How often one reading begins, because retention can delete the first records of the topic during it."""
 
@@ -97,6 +100,7 @@ class MetadataTopic:
         self._known_s = 0.0
         self._reading = threading.Lock()
         self._asking = threading.Lock()
+        self._asked_s: dict[Uuid | None, float] = {}
         self._wanted: dict[Uuid | None, set[int]] = {}
         self._read_at_s: dict[tuple[Uuid | None, int], float] = {}
         self._failures: dict[Uuid | None, tuple[set[int], SharedFailure]] = {}
@@ -190,6 +194,7 @@ class MetadataTopic:
         with self._reading:
             if topic != self._known:
                 return
+            self._asked_s[topic_id] = asked_s
             # A reading that began after this call has reached the end that this call needs.
             if all(self._read_at_s.get((topic_id, number), 0.0) >= asked_s for number in numbers):
                 return
@@ -231,7 +236,17 @@ class MetadataTopic:
             known = self._questions.describe()
             with self._reading:
                 self._take(known)
+                self._drop_unread()
         return known
+
+    def _drop_unread(self) -> None:
+        """Forget the user topics that were not asked for lately. What was read of all topics together stays."""
+        before_s = time.monotonic() - _UNREAD_S
+        unread = {known for known, asked_s in self._asked_s.items() if asked_s < before_s and known is not None}
+        for topic_id in unread:
+            for known in (self._asked_s, self._replays, self._failures):
+                known.pop(topic_id, None)
+        self._read_at_s = {at: began_s for at, began_s in self._read_at_s.items() if at[0] not in unread}
 
     def _take(self, found: Topic) -> bool:
         """Keep a description. Return whether it is of another topic than before: all that was read is forgotten."""

@@ -125,6 +125,22 @@ def test_a_topic_that_was_created_again_is_read_in_its_own_partitions(count: int
     assert (starts(resumed), topics.offsets_read) == ([70, 80], 0)
 
 
+def test_a_topic_that_is_not_asked_for_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process follows topics that are made and deleted for weeks. Nothing tells it that one was deleted."""
+    topics, now_s = written(), [1000.0]
+    reader = opened(topics, Clock())
+    monkeypatch.setattr("time.monotonic", lambda: now_s[0])
+    reader.read_for([OTHER, PARTITION])
+    for _ in range(3):
+        now_s[0] += 0.4 * metadata_replay._UNREAD_S
+        reader.read_for([PARTITION])
+    assert (starts(reader), starts(reader, OTHER)) == ([0, 10], [])
+    assert OTHER_ID not in reader._replays.keys() | reader._asked_s.keys() | reader._failures.keys()
+    assert {topic_id for topic_id, _ in reader._read_at_s} == {DATA_ID}
+    reader.read_for([OTHER])
+    assert starts(reader, OTHER) == [0, 10]
+
+
 @pytest.mark.parametrize("count", [COUNT, 11])
 def test_a_longer_log_of_another_topic_is_noticed_within_a_minute(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     topics = written()
