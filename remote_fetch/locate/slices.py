@@ -51,11 +51,15 @@ def ask_in_slices(
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One question of a client. `slice_s`: how long it waits. `is_last`: the client is replaced after a silence."""
+    """One question of a client. `slice_s`: how long it waits. `is_last`: the client is replaced after a silence.
+
+    `is_answered`: the client was answered before.
+    """
 
     client: object
     slice_s: float
     is_last: bool
+    is_answered: bool
 
 
 class Newcomer:
@@ -78,7 +82,7 @@ class Newcomer:
             self._client, self._is_answered, self._was_silent = client, False, False
         is_spared = self._was_silent and not self._is_answered
         slice_s = timeout_s / 2 if is_spared and timeout_s <= ONE_ANSWER_S else timeout_s
-        return Turn(client, slice_s, self._was_silent or self._is_answered)
+        return Turn(client, slice_s, self._was_silent or self._is_answered, self._is_answered)
 
     def note_answer(self, turn: Turn) -> None:
         """Note that a question was answered."""

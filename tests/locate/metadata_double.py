@@ -91,6 +91,7 @@ class Topics:
     `leaderless` are the metadata partitions without a leader.
     `missing` is the error about a metadata partition that is not there.
     `described_first` has the topics that were described before the clients were to connect, None: they were not.
+    `looked_up`: how many assignments there were before each lookup of the leaders by the consumer.
     `logs` are the `count` metadata partitions, from the log start in `starts` on; None stands for a record that was
     compacted away. `news` is handed out before any record; with `is_mute` there is nothing but that.
     """
@@ -107,6 +108,7 @@ class Topics:
     data: Topic | None = field(default_factory=lambda: Topic("data", DATA_ID, tuple(range(8)), may_read=True))
     assigned: list[TopicPartition] = field(default_factory=list)
     assignments: list[list[int]] = field(default_factory=list)
+    looked_up: list[int] = field(default_factory=list)
     described: list[str] = field(default_factory=list)
     described_first: list[str] | None = None
     passing: list[int] = field(default_factory=list)
@@ -187,6 +189,12 @@ class Topics:
 
     def end(self, number: int) -> int:
         return self.starts.get(number, 0) + len(self.logs[number])
+
+    def list_topics(self, topic: str, timeout: float) -> None:
+        assert topic == self.name
+        self.looked_up.append(len(self.assignments))
+        if self.is_mute:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
         self.assigned = list(partitions)

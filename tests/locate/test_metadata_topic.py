@@ -95,6 +95,17 @@ def test_the_clients_connect_while_the_brokers_describe_the_topic() -> None:
     assert unconfigured.described_first is None
 
 
+def test_a_new_client_looks_up_the_leaders_before_it_reads() -> None:
+    """librdkafka looks for a topic that it is assigned only once a second, if it is connected by then."""
+    topics = Topics()
+    reader = Reader(topics)
+    for number in range(3):
+        topics.write(PARTITIONS[0], number)
+        assert reader.locator.refresh(PARTITIONS[0]).end_offset == 10 * number + 10
+    assert topics.looked_up == [0]
+    assert len(topics.assignments) == 3
+
+
 class Apart:
     """A data topic, and the metadata topic of another cluster that may be the wrong one."""
 
@@ -313,6 +324,7 @@ class Client:
 
     def __init__(self, topics: Topics) -> None:
         self.assign, self.unassign, self.consume = topics.assign, topics.unassign, topics.consume
+        self.list_topics = topics.list_topics
 
 
 class Clients(Topics):
