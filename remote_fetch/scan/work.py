@@ -3,7 +3,7 @@
 Rules of the file:
 
 - No I/O.
-- Only the scan changes a `Work`.
+- Only the scan and its `recovery` change a `Work`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Rules of the file:
 
-- Sessions share nothing, except that the sessions of consumers share a replay of the metadata topic.
+- Sessions share a budget if they have the same limits, and those of consumers a replay of the metadata topic. No more.
 - The caller that opens a session closes it. If opening fails, nothing stays open.
 """
 

@@ -2,7 +2,7 @@
 
 Rules of the file:
 
-- It holds values only. `Session` makes the value, and the functions of `prepare` and `scan` take it.
+- It has no method. `Session` makes it, and closes its parts. The functions of `prepare` and `scan` take it.
 """
 
 from __future__ import annotations
