@@ -20,7 +20,7 @@ from remote_fetch.plan.ranges import Reason
 
 __all__ = ["DueWork"]
 
-_PROBE_AGAIN_S = {Reason.HOLE.value: 1.0, Reason.UNSTABLE.value: 5.0}
+_SOONER_S = {Reason.HOLE.value: 1.0, Reason.UNSTABLE.value: 5.0}
 """Shorter pauses for reasons that often end soon."""
 _RESUMED_AGAIN_S = 1.0
 """The pause if a partition seems to be at its end after it was paused for long.
@@ -136,7 +136,7 @@ class DueWork:
             return circuit.retry_at_s
         if ending.is_failure:
             return partition.note_failure(ending.reason, self._clock())
-        return self._clock() + _PROBE_AGAIN_S.get(ending.reason, PROBE_AGAIN_S)
+        return self._clock() + _SOONER_S.get(ending.reason, PROBE_AGAIN_S)
 
     # -------------------------------------------------------------------------------------------------- librdkafka
 
