@@ -59,8 +59,12 @@ Callback = Callable[[Any, list[TopicPartition]], Any]
 class Gate(Protocol):
     """Lets one caller at a time into a consumer, as `threading.RLock` does."""
 
-    def acquire(self, blocking: bool = ...) -> bool: ...  # noqa: D102
-    def release(self) -> None: ...  # noqa: D102
+    def acquire(self, blocking: bool = ...) -> bool:
+        """Enter. If `blocking` is false and another caller is inside, return False."""
+
+    def release(self) -> None:
+        """Leave."""
+
     def __enter__(self) -> Any: ...
     def __exit__(self, *_: Any) -> Any: ...
 
