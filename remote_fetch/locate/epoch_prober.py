@@ -182,8 +182,8 @@ def _compare(consumer: Consumer, asked: Mapping[tuple[str, int], _Question]) -> 
 
 def _heed(message: Message, asked: dict[tuple[str, int], _Question]) -> bool:
     """End the question that a message of the consumer answers. Return whether a leader has answered."""
-    key = (message.topic() or "", -1 if message.partition() is None else message.partition())
-    question = asked.get(key)  # type: ignore[arg-type]
+    topic, number = message.topic(), message.partition()
+    question = None if topic is None or number is None else asked.get((topic, number))
     error = message.error()
     if error is not None and error.fatal():
         for each in asked.values():

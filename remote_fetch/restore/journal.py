@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.failures.file_errors import MISSHAPEN, file_fault
@@ -148,13 +148,13 @@ def _named(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _locked(path: Path, mode: str) -> Iterator[BinaryIO]:
+def _locked(path: Path, mode: Literal["ab", "r+b"]) -> Iterator[BinaryIO]:
     """The file, open for this run alone. It stays so after the block, unless an error ends that.
 
     Raises ConfigError if another run has it open, and for an error of the system.
     """
     with _named(path):
-        file: BinaryIO = open(path, mode)  # type: ignore[assignment]  # noqa: SIM115 - the journal closes it
+        file = open(path, mode)  # noqa: SIM115 - the journal closes it
         try:
             _lock(path, file)
             yield file

@@ -10,7 +10,7 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -125,9 +125,8 @@ def _offset(batch: pa.RecordBatch | None, at: int) -> int | None:
 def _first_difference(old_rows: pa.RecordBatch, new_rows: pa.RecordBatch) -> int | None:
     if all(old_rows.column(name).equals(new_rows.column(name)) for name in _COMPARED):
         return None
-    rows: Sequence[tuple[object, object]] = list(zip(old_rows.to_pylist(), new_rows.to_pylist(), strict=True))
-    for at, (one, other) in enumerate(rows):
-        if not _are_alike(one, other):  # type: ignore[arg-type]
+    for at, (old, new) in enumerate(zip(old_rows.to_pylist(), new_rows.to_pylist(), strict=True)):
+        if not _are_alike(old, new):
             return at
     return None
 
