@@ -59,8 +59,8 @@ class TopicScan:
     """
 
     topic: str
-    start: Any
-    end: Any
+    start: UserBound
+    end: UserBound
     partitions: tuple[int, ...] | None
     isolation: IsolationLevel
     columns: tuple[str, ...]

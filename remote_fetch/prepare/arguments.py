@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 from remote_fetch.errors import ConfigError, UnknownTopic
 from remote_fetch.model import MAX_OFFSET, IsolationLevel, TopicIdPartition
-from remote_fetch.prepare.bounds import Bound, parse_bound
+from remote_fetch.prepare.bounds import Bound, UserBound, parse_bound
 
 __all__ = [
     "bounds_by_partition",
@@ -96,7 +95,7 @@ def choose_partitions(
     return tuple(known[number] for number in numbers)
 
 
-def bounds_by_partition(value: Any, name: str, default: str, numbers: Iterable[int]) -> dict[int, Bound]:
+def bounds_by_partition(value: UserBound, name: str, default: str, numbers: Iterable[int]) -> dict[int, Bound]:
     """A bound for each partition. If `value` is a mapping, the partitions that it leaves out get the default."""
     if not isinstance(value, Mapping):
         bound = parse_bound(value, name)

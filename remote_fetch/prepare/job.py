@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.observe import Notice, Observer, ReadPlanned
@@ -21,7 +21,7 @@ from remote_fetch.prepare.arguments import (
     parse_log_starts,
     parse_numbers,
 )
-from remote_fetch.prepare.bounds import Bound, Timestamp, resolve
+from remote_fetch.prepare.bounds import Bound, Timestamp, UserBound, resolve
 from remote_fetch.prepare.planner import Planner, say_end
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
 from remote_fetch.session.session import Session
@@ -37,14 +37,18 @@ class Wanted:
     """
 
     partitions: tuple[TopicIdPartition, ...]
-    given: tuple[Any, Any]
+    given: tuple[UserBound, UserBound]
     starts: Mapping[int, Bound]
     ends: Mapping[int, Bound]
     log_starts: Mapping[int, int]
 
     @classmethod
     def of(
-        cls, partitions: tuple[TopicIdPartition, ...], start: Any, end: Any, log_start: int | Mapping[int, int] | None
+        cls,
+        partitions: tuple[TopicIdPartition, ...],
+        start: UserBound,
+        end: UserBound,
+        log_start: int | Mapping[int, int] | None,
     ) -> Wanted:
         """Check the arguments of `read_arrow` with these names. Raises ConfigError for a wrong one."""
         numbers = [partition.partition for partition in partitions]
@@ -75,8 +79,8 @@ def plan_job(
     session: Session,
     topic: str,
     *,
-    start: Any,
-    end: Any,
+    start: UserBound,
+    end: UserBound,
     partitions: Iterable[int] | None,
     isolation: IsolationLevel,
     log_start: int | Mapping[int, int] | None = None,
@@ -130,7 +134,7 @@ class Span(NamedTuple):
     end_offset: int
 
 
-def say_if_empty(observe: Observer, topic: str, given: tuple[Any, Any], spans: Collection[Span]) -> None:
+def say_if_empty(observe: Observer, topic: str, given: tuple[UserBound, UserBound], spans: Collection[Span]) -> None:
     """Report why times leave nothing to read in any partition. Offsets that do so are what the user asked for."""
     has_time = any(isinstance(bound, Timestamp) for span in spans for bound in (span.start, span.end))
     if not has_time or any(span.first < span.stop for span in spans):

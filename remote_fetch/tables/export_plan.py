@@ -16,7 +16,7 @@ from typing import Any
 from remote_fetch.errors import ConfigError, OffsetOutOfRange, Unlocatable
 from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.observe import Notice, Observer, ignore
-from remote_fetch.prepare.bounds import Bound, resolve
+from remote_fetch.prepare.bounds import Bound, UserBound, resolve
 from remote_fetch.prepare.job import Span, Wanted, find_partitions, say_if_empty
 from remote_fetch.prepare.planner import Planner, say_end
 from remote_fetch.prepare.refusals import refuse_broker_ranges
@@ -47,8 +47,8 @@ class ExportBounds:
     """
 
     topic: str
-    start: Any
-    end: Any
+    start: UserBound
+    end: UserBound
     partitions: Iterable[int] | None
     isolation: IsolationLevel
     log_start: int | Mapping[int, int] | None
