@@ -49,7 +49,7 @@ class FeedContext:
         self.isolation = isolation
         self._max_bytes, self._queued_bytes = max_bytes, queued_bytes
         self._readers = 1
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # for `_circuit`
         self._circuit = circuit or Circuit()
         self._turns = count()
         self._topics: dict[str, tuple[int, dict[int, TopicIdPartition]]] = {}  # with the turn of the question
@@ -57,8 +57,8 @@ class FeedContext:
         self._failures: dict[str, SharedFailure] = {}
         self._begun: set[str] = set()  # topics of feeds that have begun
         self._local_starts: dict[TopicIdPartition, tuple[float, int | None]] = {}
-        self._asking = threading.Lock()
-        self._naming = threading.Lock()
+        self._asking = threading.Lock()  # for a request for local starts: `_local_starts`
+        self._naming = threading.Lock()  # for a request for partitions: `_topics`, `_failures`
 
     def share_among(self, readers: int) -> None:
         """Divide the budget among this number of feeds. Running feeds use the new share after their current chunk."""

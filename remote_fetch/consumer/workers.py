@@ -35,7 +35,7 @@ class Workers:
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Feed | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # for `_threads`, `_states`
         self._states: dict[Feed, int] = {}
         self._news = threading.Event()
         self._has_news = False

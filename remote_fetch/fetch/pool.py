@@ -148,7 +148,7 @@ class DaemonPool:
         self._window = window or Window(threads)
         self._name = name
         self._queue: queue.SimpleQueue[Call[Any] | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # for `_threads`, `_open`, `_closed`
         self._threads: list[threading.Thread] = []
         self._open: set[Call[Any]] = set()  # submitted, and not finished
         self._closed = False

@@ -69,14 +69,14 @@ class Cluster:
         self._properties = dict(properties)
         self._servers_key = servers_key
         self._is_unchecked = checks
-        self._checking = threading.Lock()
+        self._checking = threading.Lock()  # for the first contact: `_is_unchecked`, `_no_contact`
         self._no_contact = SharedFailure()
         self._timeout_s = timeout_ms / 1000
         self._admin: AdminClient | None = None
         self._newcomer = Newcomer()
         self._in_sync: str | None = None
         self._consumers: dict[tuple[IsolationLevel, str], Consumer] = {}
-        self._making = threading.Lock()
+        self._making = threading.Lock()  # for `_properties`, `_admin`, `_consumers`, `_is_closed`
         self.reading = threading.Lock()
         self._prober = EpochProber(
             lambda: self._consumer(IsolationLevel.READ_UNCOMMITTED, "prober", PROBE),

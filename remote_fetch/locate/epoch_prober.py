@@ -79,8 +79,8 @@ class EpochProber:
         self._newcomer = Newcomer()
         self._timeout_s = timeout_s
         self._answered = answered
-        self._turn = threading.Lock()
-        self._lock = threading.Lock()
+        self._turn = threading.Lock()  # for the consumer and `_known_topics`
+        self._lock = threading.Lock()  # for `_waiting`
         self._waiting: list[_Question] = []
         self._known_topics: set[str] = set()
 

@@ -96,7 +96,8 @@ class ListingLocator:
         self._listings = listings
         self._reader = reader
         self._all_at_once = all_at_once
-        self._listing, self._keeping = threading.Lock(), threading.Lock()
+        self._listing = threading.Lock()  # for a listing
+        self._keeping = threading.Lock()  # for `_listed`, `_known`
         self._listed: _Segments = {}
         self._known: dict[TopicIdPartition, Timeline] = {}
         self._inferred: set[tuple[RemoteLogSegmentId, int]] = set()

@@ -98,8 +98,8 @@ class MetadataTopic:
         self._replays: dict[Uuid | None, Replay] = {}
         self._known: Topic | None = None
         self._known_s = 0.0
-        self._reading = threading.Lock()
-        self._asking = threading.Lock()
+        self._reading = threading.Lock()  # for a reading: `_replays`, `_asked_s`, `_read_at_s`, `_failures`
+        self._asking = threading.Lock()  # for `_known`, `_known_s`, `_wanted`: no request is made under it
         self._asked_s: dict[Uuid | None, float] = {}
         self._wanted: dict[Uuid | None, set[int]] = {}
         self._read_at_s: dict[tuple[Uuid | None, int], float] = {}

@@ -40,7 +40,7 @@ class ReplaySaver:
         self._cache = cache
         self._is_closed = False
         self._unsaved = unsaved
-        self._saving = threading.Lock()
+        self._saving = threading.Lock()  # for a save
         self._timer: threading.Timer | None = None
 
     @property

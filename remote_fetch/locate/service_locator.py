@@ -53,7 +53,7 @@ class ServiceLocator(ExactEnds):
         self._say, self._recovered = say, recovered
         self._clock = clock
         self._known: dict[TopicIdPartition, tuple[Timeline, str]] = {}  # with the tag of the service's answer
-        self._noting = threading.Lock()
+        self._noting = threading.Lock()  # for `_is_failing`
         self._is_failing = False
         self._rests_until_s = float("-inf")
 

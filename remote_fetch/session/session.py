@@ -88,7 +88,7 @@ class Session:
         self._said: set[str] = set()
         self._orphans: dict[TopicIdPartition, int] = {}
         self._malformed: dict[Uuid, int] = {}
-        self._counting = threading.Lock()
+        self._counting = threading.Lock()  # for `_orphans`, `_malformed`
         settings = config.settings
         self.surveyor = Surveyor(fetcher, self.observe, settings.read_timeout_ms)
         self.vendor = Vendor(fetcher, config)
