@@ -240,7 +240,7 @@ class MetadataTopic:
         return known
 
     def _drop_unread(self) -> None:
-        """Forget the user topics that were not asked for lately. What was read of all topics together stays."""
+        """Forget the user topics that were not asked for lately. A reading of all topics together stays."""
         before_s = time.monotonic() - _UNREAD_S
         unread = {known for known, asked_s in self._asked_s.items() if asked_s < before_s and known is not None}
         for topic_id in unread:
