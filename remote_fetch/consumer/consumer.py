@@ -35,7 +35,6 @@ from remote_fetch.consumer.offsets import STORED, named_epoch
 from remote_fetch.consumer.position import partition_at
 from remote_fetch.consumer.remote import Gate, Remote
 from remote_fetch.consumer.settings import ENABLED, ConsumerSettings
-from remote_fetch.consumer.weak_callbacks import weakly
 from remote_fetch.kafka_clients import Consumer as _Consumer
 from remote_fetch.observe import Observer, ignore
 from remote_fetch.prepare.arguments import check_observer
@@ -106,10 +105,10 @@ class RemoteConsumer(_Consumer):
             check_observer(observer)
             callbacks = Callbacks()
             super().__init__(callbacks.guard_all(_with_statistics(settings.librdkafka, metrics)))
-            self._settings, self._observer = settings, observer
+            self._settings = settings
             librdkafka, gate = cast("LibrdkafkaConsumer", super()), type(self)._gate()
             try:
-                self._remote = Remote(librdkafka, settings, metrics, weakly(observer), gate, callbacks)
+                self._remote = Remote(librdkafka, settings, metrics, observer, gate, callbacks)
             except BaseException:
                 super().close()
                 raise

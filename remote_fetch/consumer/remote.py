@@ -4,7 +4,7 @@ Rules of the file:
 
 - It is opened after the parent's constructor, and closed after the parent's `close`.
 - "The application's thread" in the modules below is the one that holds the gate. It may be the thread of `IdleStore`.
-- It holds methods of the consumer, and is garbage-collected together with it.
+- It holds methods of the consumer and callbacks, and is garbage-collected together with the consumer.
 - Closing takes a bounded time.
 """
 
@@ -38,6 +38,7 @@ from remote_fetch.consumer.metrics import Metrics
 from remote_fetch.consumer.offsets import COMMITTED
 from remote_fetch.consumer.partitions import Partitions
 from remote_fetch.consumer.settings import ConsumerSettings, ResetPolicy
+from remote_fetch.consumer.weak_callbacks import weakly, with_weak_callbacks
 from remote_fetch.consumer.workers import Workers
 from remote_fetch.deadline import Clock
 from remote_fetch.observe import Event, Observer
@@ -86,6 +87,8 @@ class Remote:
         callbacks: Callbacks,
         clock: Clock = time.monotonic,
     ) -> None:
+        self._observer, observer = observer, weakly(observer)
+
         def observe(event: Event) -> None:
             metrics(event)
             try:
@@ -99,7 +102,7 @@ class Remote:
         self._settings = settings
         self.gate = gate
         self.metrics = metrics
-        self.session = Session.open(settings.remote, observe, shared=True)
+        self.session = Session.open(with_weak_callbacks(settings.remote), observe, shared=True)
         max_bytes = self.session.config.settings.max_bytes
         circuit = Circuit(first_pause_s=settings.retry_pause_s)
         context = FeedContext(self.session, settings.isolation, max_bytes, settings.queued_bytes, circuit, clock)

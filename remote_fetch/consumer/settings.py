@@ -18,7 +18,6 @@ from typing import Any
 from remote_fetch.config import KEYS, Config
 from remote_fetch.config.client import SECURITY_PREFIXES, of_librdkafka, reset_of, word_of
 from remote_fetch.config.typed import TYPED_PREFIXES
-from remote_fetch.consumer.weak_callbacks import weakly
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel
 
@@ -139,8 +138,6 @@ def _side_configuration(parsed: Config, flat: Mapping[str, Any]) -> Config:
         for name, value in parsed.librdkafka.items()
         if name.startswith(_SIDE_PREFIXES) or name in _SIDE_KEYS
     }
-    if callable(give_token := theirs.get("oauth_cb")):
-        theirs["oauth_cb"] = weakly(give_token)
     ours = {name: value for name, value in flat.items() if name not in parsed.librdkafka}
     log_level = min(_number(parsed.librdkafka, "log_level", _SIDE_LOG_LEVEL), _SIDE_LOG_LEVEL)
     return Config.parse({**ours, **theirs, "log_level": log_level})

@@ -36,14 +36,18 @@ class _Leased(Generic[T]):
 def key_of(properties: Mapping[str, Any]) -> Hashable:
     """A key that two client configurations share only if they are equal.
 
-    Callbacks and other objects are equal only if they are the same object, so they have to live as long as the key. The
-    client that was made with them keeps them alive.
+    A value that cannot be compared in a key is equal only to itself. It has to live as long as the key: the client that
+    was made with it keeps it alive.
     """
     return frozenset((name, type(value), _identity(value)) for name, value in properties.items())
 
 
 def _identity(value: object) -> Hashable:
-    return value if isinstance(value, str | int | float) else id(value)
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)
+    return value
 
 
 class Leases(Generic[T]):

@@ -9,7 +9,6 @@ import pytest
 
 from remote_fetch import RemoteConsumer
 from remote_fetch.consumer.settings import ENABLED, ConsumerSettings, ResetPolicy
-from remote_fetch.consumer.weak_callbacks import weakly
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel
 
@@ -69,7 +68,7 @@ def test_a_side_client_gets_connection_keys_and_no_group_keys() -> None:
 def test_oauth_cb_is_the_only_callback_of_a_side_client() -> None:
     theirs = dict.fromkeys(("oauth_cb", "error_cb", "stats_cb", "throttle_cb", "on_commit"), print)
     settings = ConsumerSettings.parse({**ON, **theirs, "logger": logging.getLogger("of the application")})
-    known = {"bootstrap.servers": "b:9092", "client.id": "c", "oauth_cb": weakly(print)}
+    known = {"bootstrap.servers": "b:9092", "client.id": "c", "oauth_cb": print}
     assert settings.remote.librdkafka == {**known, "log_level": 2}
     assert theirs.items() <= settings.librdkafka.items()
 

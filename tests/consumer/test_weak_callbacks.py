@@ -7,6 +7,7 @@ import json
 import time
 import weakref
 from base64 import urlsafe_b64encode
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -36,12 +37,12 @@ def token() -> tuple[str, float]:
 
 
 class Application:
-    """Has a consumer that calls it."""
+    """Has a consumer that calls it, as its observer or by this key."""
 
-    def __init__(self, *, observes: bool) -> None:
+    def __init__(self, key: str) -> None:
         self.events: list[object] = []
-        more = {} if observes else {**TOKENS, "oauth_cb": self.give_token}
-        watched: dict[str, Any] = {"observer": self.observe} if observes else {}
+        more = {} if key == "observer" else {**TOKENS, "oauth_cb": lambda _: token(), key: self.give_token}
+        watched: dict[str, Any] = {"observer": self.observe} if key == "observer" else {}
         self.consumer = RemoteConsumer({**CONFIGURATION, **more}, **watched)
 
     def observe(self, event: object) -> None:
@@ -51,23 +52,28 @@ class Application:
         return token()
 
 
-@pytest.mark.parametrize("observes", [False, True])
-def test_an_application_that_its_consumer_calls_is_collected(observes: bool) -> None:
+def comes(is_so: Callable[[], bool]) -> bool:
+    """Whether something is so, once no thread calls the object of a callback or closes its session."""
+    deadline_s = time.monotonic() + 60
+    while not is_so() and time.monotonic() < deadline_s:
+        gc.collect()
+        time.sleep(0.01)
+    return is_so()
+
+
+@pytest.mark.parametrize("key", ["observer", "oauth_cb", "remote.locator.oauth_cb"])
+def test_an_application_that_its_consumer_calls_is_collected(key: str) -> None:
     """Else its consumer would stay in the group for minutes, and its clients and threads for ever."""
-    application = Application(observes=observes)
+    application = Application(key)
     application.consumer.assign([TopicPartition("t", 0, 5)])
     application.consumer.poll(0)
     reference = weakref.ref(application)
     del application
-    deadline_s = time.monotonic() + 60
-    while reference() is not None and time.monotonic() < deadline_s:  # a thread may be calling it
-        gc.collect()
-        time.sleep(0.01)
-    assert reference() is None
+    assert comes(lambda: reference() is None)
 
 
 def test_the_observer_is_called_as_long_as_there_is_the_consumer() -> None:
-    application = Application(observes=True)
+    application = Application("observer")
     try:
         gc.collect()
         assert application.consumer._remote is not None
@@ -77,17 +83,33 @@ def test_the_observer_is_called_as_long_as_there_is_the_consumer() -> None:
         application.consumer.close()
 
 
-def test_consumers_with_the_same_callback_share_the_metadata_topic() -> None:
-    def give_token(_: str) -> tuple[str, float]:
+class Tokens:
+    """Gives tokens to consumers."""
+
+    def give(self, _: str) -> tuple[str, float]:
         return token()
 
-    before = len(METADATA_TOPICS)
-    consumers = [RemoteConsumer({**CONFIGURATION, **TOKENS, "oauth_cb": give_token}) for _ in range(2)]
-    try:
-        assert len(METADATA_TOPICS) == before + 1
-    finally:
-        for consumer in consumers:
-            consumer.close()
+
+def give_token(_: str) -> tuple[str, float]:
+    return token()
+
+
+@pytest.mark.parametrize("has_method", [False, True])
+def test_consumers_with_the_same_callback_share_the_metadata_topic(has_method: bool) -> None:
+    """The first consumer has made its client, which asks for tokens also after that consumer has gone."""
+    tokens, before = Tokens(), len(METADATA_TOPICS)
+    first, second = (
+        RemoteConsumer({**CONFIGURATION, **TOKENS, "oauth_cb": tokens.give if has_method else give_token})
+        for _ in range(2)
+    )
+    assert len(METADATA_TOPICS) == before + 1
+    assert first._remote is not None
+    of_client, gone = first._remote.session.config.librdkafka["oauth_cb"], weakref.ref(first)
+    del first
+    assert comes(lambda: gone() is None)
+    assert of_client("") is not None
+    second.close()
+    assert comes(lambda: len(METADATA_TOPICS) == before)
 
 
 def test_a_callback_that_python_cannot_hold_weakly() -> None:
@@ -97,11 +119,14 @@ def test_a_callback_that_python_cannot_hold_weakly() -> None:
         def __call__(self) -> str:
             return "called"
 
-    callback = Slotted()
-    assert weakly(callback) is callback
+        def method(self) -> str:
+            return "called"
+
+    for callback in (slotted := Slotted(), slotted.method):
+        assert weakly(callback) is callback
 
 
-def test_another_callback_at_the_same_address_has_a_stand_in_of_its_own() -> None:
+def test_another_callback_at_the_same_address_has_another_stand_in() -> None:
     stand_ins = []
     for number in range(50):
 
@@ -111,5 +136,19 @@ def test_another_callback_at_the_same_address_has_a_stand_in_of_its_own() -> Non
         stand_ins.append(weakly(callback))
         assert stand_ins[-1]() == number
         del callback
-    assert len(set(map(id, stand_ins))) == 50
+    assert len(set(stand_ins)) == 50
     assert stand_ins[0]() is None
+
+
+def test_methods_of_two_objects_are_two_callbacks() -> None:
+    """Even if the objects are equal: each consumer holds its own."""
+
+    class Equal(Tokens):
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __hash__(self) -> int:
+            return 0
+
+    first, second = Equal(), Equal()
+    assert weakly(first.give) == weakly(first.give) != weakly(second.give)
