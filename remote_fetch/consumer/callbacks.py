@@ -58,9 +58,9 @@ class Callbacks:
             self.kept.append(error)
 
     def log_kept(self) -> None:
-        """Log the error that is kept, if there is one."""
-        if self.kept:
-            _LOG.error("a callback failed", exc_info=self.kept.pop())
+        """Log the error that is kept, because no call may come that raises it. Not one that ends the program."""
+        if self.kept and isinstance(self.kept[0], Exception):
+            _LOG.error("a callback failed", exc_info=self.kept[0])
 
     def raise_kept(self) -> None:
         """Raise the error that is kept, if there is one."""

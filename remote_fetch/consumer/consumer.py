@@ -90,6 +90,7 @@ class RemoteConsumer(_Consumer):
 
     _remote: Remote | None = None
     _gate: Callable[[], Gate] = threading.RLock
+    _callbacks_at_close = Callbacks()  # a close at the end of `poll` or `consume` leaves its error to the next call
 
     def __init__(self, *args: Any, observer: Observer = ignore, **kwargs: Any) -> None:
         given = args or ({},) if kwargs else args
@@ -119,6 +120,7 @@ class RemoteConsumer(_Consumer):
         """As the parent's: the next message, None after `timeout` (seconds; -1: for ever). Raises as the parent's."""
         remote = self._remote
         if remote is None:
+            self._callbacks_at_close.raise_kept()
             return _Consumer.poll(self, timeout)  # by name: `super()` would take half of this method's time
         if type(timeout) not in _NUMBERS:
             timeout = seconds(timeout)
@@ -135,6 +137,7 @@ class RemoteConsumer(_Consumer):
         """As the parent's: waits for `num_messages` messages, at most `timeout` (seconds; -1: for ever)."""
         remote = self._remote
         if remote is None or not 0 < (count := integer(num_messages)) <= _MAX_CONSUME:
+            self._callbacks_at_close.raise_kept()
             return super().consume(num_messages, timeout)
         timeout = seconds(timeout)
         with remote.gate:
@@ -341,6 +344,7 @@ class RemoteConsumer(_Consumer):
         """
         remote = self._remote
         if remote is None:
+            self._callbacks_at_close.raise_kept()
             super().close()
             return
         is_late, callbacks = remote.merge.is_close_due, remote.callbacks
@@ -352,7 +356,7 @@ class RemoteConsumer(_Consumer):
             finally:
                 super().close()  # calls on_revoke, which still needs the remote half
         finally:
-            self._remote = None
+            self._remote, self._callbacks_at_close = None, callbacks
             remote.close()
         callbacks.log_kept() if is_late else callbacks.raise_kept()  # `poll` and `consume` may have records to return
 

@@ -67,11 +67,11 @@ def test_no_record_is_lost_if_callbacks_raise(bootstrap: str, way: str, monkeypa
         consumer.close()
 
 
-@pytest.mark.parametrize("way", ["poll", "consume"])
+@pytest.mark.parametrize(("way", "error"), [("poll", ValueError), ("consume", SystemExit)])
 def test_records_come_although_a_callback_closes_and_raises(
-    bootstrap: str, way: str, monkeypatch: pytest.MonkeyPatch
+    bootstrap: str, way: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The close commits the position after them."""
+    """The close commits the position after them. The next call raises the error, as if the consumer was open."""
     monkeypatch.setattr(remote_fetch.session.brokers, "CLUSTER_TIMEOUT_MS", 500)
     consumer = RemoteConsumer({"bootstrap.servers": bootstrap, "group.id": "g", "fetch.remote.enabled": "true"})
     consumer.assign([TopicPartition("t", 0, OFFSET_BEGINNING)])
@@ -80,7 +80,7 @@ def test_records_come_although_a_callback_closes_and_raises(
 
     def fails(*_: Any) -> None:
         consumer.close()
-        raise ValueError
+        raise error
 
     def during(call: Any, *arguments: Any) -> Any:
         """A callback runs in librdkafka's call, and then records come."""
@@ -91,8 +91,13 @@ def test_records_come_although_a_callback_closes_and_raises(
 
     monkeypatch.setattr(merge, "_poll_librdkafka", partial(during, librdkafka.poll))
     monkeypatch.setattr(merge, "_librdkafka", SimpleNamespace(consume=partial(during, librdkafka.consume)))
-    assert consumer.consume(1, 60)[0].offset() == 0 if way == "consume" else consumer.poll(60).offset() == 0  # type: ignore[union-attr]
+    call = partial(consumer.consume, 1, 60) if way == "consume" else partial(consumer.poll, 60)
+    given: Any = call()
+    assert (given[0] if way == "consume" else given).offset() == 0
     assert consumer._remote is None
+    with pytest.raises(error):
+        call()
+    consumer.close()
 
 
 def test_the_first_error_is_raised_unless_another_ends_the_program() -> None:
