@@ -218,13 +218,14 @@ _READERS: Mapping[str, Callable[[SchemaText], ValueReader]] = {
 def _reader(plan: ColumnPlan) -> ValueReader:
     if plan.schema is None:
         return StringReader()
-    if plan.format == "protobuf-confluent":
-        return ProtobufReader(plan.schema, plan.message)
     try:
+        if plan.format == "protobuf-confluent":
+            return ProtobufReader(plan.schema, plan.message)
         return _READERS[plan.format](plan.schema)
     except ConfigError as error:
         where = f"the reader's schema of the {plan.name}" if plan.is_framed else f"{plan.name}.schema.file"
-        raise ConfigError(f"{where}: {error.message}", key=f"{plan.name}.schema.file", hint=error.hint) from error
+        key = f"{plan.name}.{error.key or 'schema.file'}"
+        raise ConfigError(f"{where}: {error.message}", key=key, hint=error.hint) from error
 
 
 def _assembled(parts: Sequence[tuple[Column, Column]], rows: int, kind: DataType) -> Column:

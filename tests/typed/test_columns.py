@@ -473,15 +473,28 @@ def test_settings_that_are_wrong(
         typed_of(config_of(registry, **settings))
 
 
-@pytest.mark.parametrize("kind", ["avro", "json", "avro-confluent"])
-def test_a_reader_schema_that_is_none_is_named(registry: RegistryDouble, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "text", "said", "key"),
+    [
+        ("avro", '{"type":', r"value\.schema\.file: not an Avro", "schema.file"),
+        ("json", '{"type":', r"value\.schema\.file: not a JSON", "schema.file"),
+        ("avro-confluent", '{"type":', "the reader's schema of the value: not an", "schema.file"),
+        ("protobuf-confluent", 'edition = "2023";\nmessage A {}', ".* of the value: .* an edition", "schema.file"),
+        ("protobuf-confluent", 'syntax = "proto3";\nmessage A {}', ".* of the value: .* 'B'", "protobuf.message"),
+    ],
+)
+def test_a_reader_schema_that_is_none_is_named(
+    registry: RegistryDouble, tmp_path: Path, kind: str, text: str, said: str, key: str
+) -> None:
     """A configuration may have two of them, of keys and of values."""
     file = tmp_path / "schema"
-    file.write_text('{"type":')
-    said = r"^(value\.schema\.file|the reader's schema of the value): not an? "
-    with pytest.raises(ConfigError, match=said) as raised:
-        typed_of(config_of(registry, value_format=kind, value_schema_file=str(file)))
-    assert raised.value.key == "value.schema.file"
+    file.write_text(text)
+    settings = {"value_format": kind, "value_schema_file": str(file)}
+    if kind == "protobuf-confluent":
+        settings["value_protobuf_message"] = "B"
+    with pytest.raises(ConfigError, match=f"^{said}") as raised:
+        typed_of(config_of(registry, **settings))
+    assert raised.value.key == f"value.{key}"
 
 
 def test_formats_without_a_registry_need_their_schema() -> None:
