@@ -27,7 +27,7 @@ from remote_fetch.errors import ConfigError, MissingExtra, RemoteFetchError
 from remote_fetch.failures.causes import as_cause
 from remote_fetch.failures.store_errors import failure_of
 from remote_fetch.fetch.inventory import ExpectedObject, InventoryLayout
-from remote_fetch.fetch.plugins import LAYOUTS_GROUP, entry_point, installed_names
+from remote_fetch.fetch.plugins import LAYOUTS_GROUP, NOT_INSTALLED, entry_point, installed_names
 from remote_fetch.fetch.spi import (
     ChunkedLayout,
     Layout,
@@ -298,9 +298,11 @@ def load_layout(name: str) -> Layout:
     """The layout of that name, before `configure`. Raises ConfigError if there is none."""
     entry = entry_point(LAYOUTS_GROUP, name)
     if entry is None:
+        names = installed_names(LAYOUTS_GROUP)
         raise ConfigError(
-            f"no layout is called {name!r}; installed are {', '.join(installed_names(LAYOUTS_GROUP)) or 'none'}",
+            f"no layout is called {name!r}; installed are {', '.join(names) or 'none'}",
             key="remote.storage.layout",
+            hint=None if names else NOT_INSTALLED,
         )
     try:
         return cast(Layout, entry.load()())

@@ -14,6 +14,7 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, e
 __all__ = [
     "FETCHERS_GROUP",
     "LAYOUTS_GROUP",
+    "NOT_INSTALLED",
     "entry_point",
     "fetcher_of",
     "installed_names",
@@ -27,6 +28,11 @@ FETCHERS_GROUP = "remote_fetch.fetchers"
 """The entry-point group in which fetchers announce their short names."""
 LAYOUTS_GROUP = "remote_fetch.layouts"
 """The entry-point group in which layouts announce their names."""
+NOT_INSTALLED = (
+    "remote-fetch is not installed here: its files alone, as in a zip of --py-files, lack the names of its fetchers "
+    "and layouts. Install the wheel, or bring an environment that has it"
+)
+"""The hint if a group has no name at all."""
 
 _SCHEMES = {
     "": "local",

@@ -17,7 +17,15 @@ from urllib.parse import urlsplit
 
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError
-from remote_fetch.fetch.plugins import FETCHERS_GROUP, entry_point, fetcher_of, installed_names, is_scheme, scheme_of
+from remote_fetch.fetch.plugins import (
+    FETCHERS_GROUP,
+    NOT_INSTALLED,
+    entry_point,
+    fetcher_of,
+    installed_names,
+    is_scheme,
+    scheme_of,
+)
 from remote_fetch.fetch.spi import RemoteStorageFetcher
 from remote_fetch.hosts import check_password, shown_url
 
@@ -28,10 +36,6 @@ _PATH_KEY = "remote.storage.fetcher.class.path"
 _OF_URLS = frozenset("/@?#")
 """Characters of URLs that no name of a fetcher has."""
 _URL_KEY = "remote.storage.url"
-_NOT_INSTALLED = (
-    "remote-fetch is not installed here: its files alone, as in a zip of --py-files, lack its own fetchers' names. "
-    "Install the wheel, or bring an environment that has it"
-)
 _VENDED = "vended"
 """The fetcher of the URLs that a service signs, if `remote.locator=service` and no storage is configured beside it."""
 
@@ -123,7 +127,7 @@ def _load_entry_point(name: str) -> Any:
         raise ConfigError(
             f"no fetcher is called {name!r}; installed are {', '.join(names) or 'none'}",
             key=_CLASS_KEY,
-            hint=f"Name one of them in {_CLASS_KEY}, or give package.module:Class" if names else _NOT_INSTALLED,
+            hint=f"Name one of them in {_CLASS_KEY}, or give package.module:Class" if names else NOT_INSTALLED,
         )
     return _import(entry.value)
 

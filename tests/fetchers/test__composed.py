@@ -355,8 +355,9 @@ def test_a_layout_that_cannot_be_had(layout: str, text: str) -> None:
 
 def test_no_layout_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugins, "entry_points", lambda group: EntryPoints())
-    with pytest.raises(ConfigError, match="installed are none"):
+    with pytest.raises(ConfigError, match="installed are none") as caught:
         ComposedFetcher().configure({URL: "/tier", "remote.storage.layout": "nosuch"})
+    assert "--py-files" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("configs", [{}, {URL: ""}])
