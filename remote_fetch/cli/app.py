@@ -47,7 +47,7 @@ _COMMANDS = {
     "restore": "write a topic of the tier into another cluster",
     "offsets": "translate committed offsets for a restored topic",
     "replay": "write a range of records into a topic once again",
-    "config": "check a configuration",
+    "config": "check a configuration, list its keys",
     "doctor": "find out why a set-up does not work, and how much a reader gains",
     "serve": "give readers access without a key to the bucket",
     "demo": "a tour of a small bucket that ships with the package",

@@ -1,5 +1,7 @@
 """`remote-fetch config check`: print the meaning of a configuration, and test it with a small read of each kind.
 
+`config keys` lists all keys.
+
 Rules of the file:
 
 - Secrets are masked before they are printed.
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import textwrap
 
 from remote_fetch.checks.check import State
 from remote_fetch.checks.storage_checks import config_checks
@@ -19,7 +22,7 @@ from remote_fetch.cli.color import add_color_option, paint_from
 from remote_fetch.cli.masked import masked
 from remote_fetch.cli.options import add_common_options, add_json_option, config_from
 from remote_fetch.cli.parser import about
-from remote_fetch.config import Config
+from remote_fetch.config import KEYS, PREFIX_KEYS, Config
 from remote_fetch.fetch.broker_file import Completed, complete
 
 __all__ = ["add_options", "run"]
@@ -28,6 +31,7 @@ __all__ = ["add_options", "run"]
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions.add_parser("keys", help="list all keys", description="List all configuration keys, with their defaults.")
     check = actions.add_parser("check", help="show what was understood, and try it", description=about(__doc__))
     check.add_argument(
         "-t", dest="topic", metavar="TOPIC", help="try a segment of this topic; NAME:ID for one topic id"
@@ -39,6 +43,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command. Returns the exit code."""
+    if arguments.action == "keys":
+        _print_keys()
+        return 0
     completed = complete(Config.parse(config_from(arguments)))
     if arguments.json:
         _print_configuration_as_json(completed)
@@ -53,6 +60,17 @@ def run(arguments: argparse.Namespace) -> int:
             print_check(check, paint)
         found.append(check.state)
     return 0 if State.OK in found and State.FAILED not in found else 1
+
+
+def _print_keys() -> None:
+    for key in KEYS.values():
+        _print_key(key.name if key.default is None else f"{key.name}={str(key.default).lower()}", key.doc)
+    for prefix, doc in PREFIX_KEYS.items():
+        _print_key(f"{prefix}NAME", doc)
+
+
+def _print_key(name: str, doc: str) -> None:
+    print(name, textwrap.indent(textwrap.fill(doc, 96), "    "), sep="\n")
 
 
 def _masked(completed: Completed) -> dict[str, str]:

@@ -139,5 +139,5 @@ def _refuse_misspelling(name: str) -> None:
         raise ConfigError(
             f"unknown configuration key {name!r}; the nearest one is {near[0]!r}",
             key=name,
-            hint="All keys are listed in docs/reference/configuration.md",
+            hint="`remote-fetch config keys` lists all keys",
         )

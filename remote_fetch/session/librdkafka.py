@@ -49,7 +49,7 @@ def _check(properties: Mapping[str, Any], what: str) -> None:
     try:
         Consumer({"group.id": "remote-fetch-check", "log_level": 0, **checked}).close()
     except KafkaException as error:
-        hint = "Keys that are not remote-fetch's own (docs/reference/configuration.md) are handed to librdkafka"
+        hint = "Keys that are not remote-fetch's own (`remote-fetch config keys`) are handed to librdkafka"
         is_sasl = word_of(properties, "security.protocol", "").startswith("sasl")
         if is_sasl and properties.keys().isdisjoint(MECHANISM_NAMES):
             hint = f"Without sasl.mechanism librdkafka takes GSSAPI: set it, such as to SCRAM-SHA-512 or PLAIN. {hint}"

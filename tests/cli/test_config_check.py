@@ -19,6 +19,7 @@ import pytest
 
 from remote_fetch.checks.check import State, failed, tried
 from remote_fetch.checks.storage_checks import located
+from remote_fetch.config import KEYS, PREFIX_KEYS
 from remote_fetch.errors import (
     ErrorKind,
     RemoteFetchError,
@@ -264,3 +265,11 @@ def test_mistakes_are_one_line(run: Run) -> None:
     outcome = run("config", "check", "-X", "remote.storage.urll=x")
     assert (outcome.code, outcome.stdout) == (1, b"")
     assert run("config").code == 2
+
+
+def test_all_keys_are_listed(run: Run) -> None:
+    lines = run("config", "keys").stdout.decode().splitlines()
+    names = [line.partition("=")[0] for line in lines if not line.startswith(" ")]
+    assert names == [*KEYS, *(f"{prefix}NAME" for prefix in PREFIX_KEYS)]
+    assert "fetch.remote.enabled=false" in lines
+    assert "remote-fetch config keys" in run("config", "check", "-X", "remote.storage.urll=x").stderr
