@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from remote_fetch.amounts import counted, human_bytes
@@ -30,9 +31,11 @@ from remote_fetch.cli.options import (
 )
 from remote_fetch.cli.printer import iso_time
 from remote_fetch.cli.report import Warnings
-from remote_fetch.errors import UnknownTopic
+from remote_fetch.errors import ConfigError, UnknownTopic
+from remote_fetch.failures.file_errors import file_fault
+from remote_fetch.locate.snapshot import SnapshotOrigin, dump_timelines
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata
+from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, Uuid
 from remote_fetch.observe import unusable_text
 from remote_fetch.session.parallel import all_at_once
 from remote_fetch.session.session import Session
@@ -50,6 +53,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-p", dest="partitions", metavar="PARTITION", action="append", help="only this partition")
     add_json_option(parser, "a segment")
     add_chart_option(parser)
+    parser.add_argument("--save", metavar="FILE", help="save the segments' places, for remote.locator=snapshot")
     add_common_options(parser)
 
 
@@ -59,18 +63,25 @@ def run(arguments: argparse.Namespace) -> int:
     check_chart_option(arguments)
     warnings = Warnings()
     with Session.open(config_from(arguments), warnings) as session:
-        print_segments(session, topics, partitions, as_json=arguments.json, chart=arguments.chart)
+        chart, save = arguments.chart, arguments.save
+        print_segments(session, topics, partitions, as_json=arguments.json, chart=chart, save=save)
     warnings.print()
     return 0
 
 
 def print_segments(
-    session: Session, topics: Sequence[str], partitions: list[int] | None, *, as_json: bool, chart: str | None = None
+    session: Session,
+    topics: Sequence[str],
+    partitions: list[int] | None,
+    *,
+    as_json: bool,
+    chart: str | None = None,
+    save: str | None = None,
 ) -> None:
     """Print the readable segments of topics (none: of all), by partition and offset, with the totals below.
 
-    `chart` is the value of `--chart`. Raises ConfigError for a topic that is given twice, UnknownTopic, and the
-    errors of `Session.check_located`.
+    `chart` and `save` are the values of their options. Raises ConfigError for a topic that is given twice,
+    UnknownTopic, and the errors of `Session.check_located`.
     """
     session.check_located()  # without a storage the locator of all topics has no hint for the user
     found = [session.locator.partitions(topic, partitions) for topic in (topics or (None,))]
@@ -85,9 +96,7 @@ def print_segments(
     session.check_located()
     for timeline in timelines:
         session.note_unusable(timeline)
-    if chart is not None:
-        title = f"Segments of {', '.join(topics) or 'all topics'}"
-        draw_chart(chart, chart_of(timeline.segments for timeline in timelines), title)
+    _write_files(timelines, topics, chart, save)
     if as_json:
         for timeline in timelines:
             for segment in _lines(timeline):
@@ -107,6 +116,24 @@ def print_segments(
     unusable = unusable_text(orphans, max((timeline.malformed_records for timeline in timelines), default=0))
     if unusable:
         print(unusable)
+
+
+def _write_files(timelines: Sequence[Timeline], topics: Sequence[str], chart: str | None, save: str | None) -> None:
+    if chart is not None:
+        title = f"Segments of {', '.join(topics) or 'all topics'}"
+        draw_chart(chart, chart_of(timeline.segments for timeline in timelines), title)
+    if save is not None:
+        _save(save, timelines)
+
+
+def _save(name: str, timelines: Sequence[Timeline]) -> None:
+    """Write the file of `remote.locator.snapshot.file`. It is private, as custom metadata may hold signed URLs."""
+    origin = SnapshotOrigin("", Uuid(bytes(16)), 1, ())  # no replay goes on from this file
+    try:
+        Path(name).touch(0o600)
+        Path(name).write_bytes(dump_timelines(timelines, origin=origin))
+    except OSError as error:
+        raise ConfigError(f"--save {name}: {file_fault(error)}", key="--save") from None
 
 
 def _print_rows(timelines: Sequence[Timeline], stored: Mapping[RemoteLogSegmentId, int], orphans: int) -> None:

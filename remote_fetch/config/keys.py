@@ -108,7 +108,7 @@ KEYS: Mapping[str, Key] = MappingProxyType(
                 "remote.locator.snapshot.file",
                 Type.STRING,
                 None,
-                "The file of `remote.locator=snapshot`, as `remote_fetch.locate.snapshot.dump_timelines` made it.",
+                "The file of `remote.locator=snapshot`: `remote-fetch ls --save FILE` writes it.",
             ),
             Key(
                 "remote.locator.topic",

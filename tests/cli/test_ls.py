@@ -241,3 +241,16 @@ def test_metadata_that_locates_nothing_is_counted(
     assert (report.orphan_updates, report.malformed_records) == (3, 1)
     lines = [record for record in caplog.records if "in plain Python" not in record.getMessage()]
     assert [record.levelname for record in lines] == ["WARNING", "WARNING"]
+
+
+def test_a_saved_listing_reads_without_one(run: Run, bucket: str, tmp_path: Path) -> None:
+    saved = tmp_path / "timelines.bin"
+    assert run("ls", "--url", bucket, "--save", str(saved)).stdout == run("ls", "--url", bucket).stdout
+    assert saved.stat().st_mode & 0o077 == 0
+    snapshot = ("-X", "remote.locator=snapshot", "-X", f"remote.locator.snapshot.file={saved}")
+    read = ("cat", "-t", "shop", "-e", "-q", "--url", bucket)
+    found = run(*read, *snapshot)
+    assert (found.code, found.stdout) == (0, run(*read).stdout)
+    assert found.stdout
+    refused = run("ls", "--url", bucket, "--save", str(tmp_path / "no" / "folder"))
+    assert (refused.code, refused.stderr.partition(": ")[2].partition(":")[0]) == (1, f"--save {tmp_path}/no/folder")
