@@ -322,6 +322,8 @@ class RemoteConsumer(_Consumer):
     def remote_metrics(self) -> dict[str, Any]:
         """The metrics of KIP-1254, those of each partition under `partitions`. All are 0 if the class is switched off.
 
+        A partition without an event for a day is left out.
+
         - `remote-fetch-{requests,bytes,errors,fallbacks}-{rate,total}`: per second over half a minute, and since the
           start. Errors and fallbacks are also counted by their reason.
         - `remote-fetch-latency-{avg,max}`: milliseconds for a GET.

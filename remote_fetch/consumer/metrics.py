@@ -4,6 +4,7 @@ Rules of the file:
 
 - Events come in, and numbers go out.
 - Totals count since the start. Rates, averages and maxima are over the last half minute.
+- A partition without an event for a day is dropped. Its next event begins its totals at 0. The consumer's totals stay.
 - Counting raises no error, and waits only for a lock. Several threads may count.
 """
 
@@ -25,6 +26,8 @@ __all__ = ["Metrics", "add_to_statistics"]
 
 _Counted: TypeAlias = RangeFetched | RangeRetried | RangeReread | Fallback
 _WINDOW_S = 30
+_QUIET_S = 86_400.0
+"""How long a partition without an event is kept. It may be of a deleted topic, and each snapshot has all partitions."""
 _ALL = ""
 
 
@@ -50,6 +53,7 @@ class _Scope:
     fallbacks: Counter[str] = field(default_factory=Counter)
     orphans: int = 0
     malformed: int = 0
+    last_s: float = 0.0
 
     def counters(self, now_s: float) -> tuple[_Second, _Second]:
         """The counters to which an event at this time is added."""
@@ -74,6 +78,7 @@ class Metrics:
         self._began_s = clock()
         self._lock = threading.Lock()
         self._scopes: dict[str, _Scope] = {_ALL: _Scope()}
+        self._looked_s = self._began_s
         self._broker_records = 0
         self._broker_bytes = 0
 
@@ -101,8 +106,19 @@ class Metrics:
                     scope.errors[event.reason] += 1
 
     def _scopes_of(self, partition: TopicIdPartition) -> tuple[_Scope, _Scope]:
-        name = partition.topic_partition
-        return self._scopes[_ALL], self._scopes.setdefault(name, _Scope())
+        scope = self._scopes.setdefault(partition.topic_partition, _Scope())
+        scope.last_s = self._clock()
+        self._forget_quiet()
+        return self._scopes[_ALL], scope
+
+    def _forget_quiet(self) -> None:
+        """Drop the partitions without an event for a day. Once in an hour they are looked at."""
+        now_s = self._clock()
+        if now_s - self._looked_s < _QUIET_S / 24:
+            return
+        self._looked_s = now_s
+        kept = {name: scope for name, scope in self._scopes.items() if now_s - scope.last_s <= _QUIET_S}
+        self._scopes = {_ALL: self._scopes[_ALL], **kept}
 
     def count_broker_records(self, records: int, size_bytes: int) -> None:
         """Count records that librdkafka has given: their number, and the bytes of their values."""
@@ -112,6 +128,7 @@ class Metrics:
     def snapshot(self) -> dict[str, Any]:
         """The current metrics: see `RemoteConsumer.remote_metrics`."""
         with self._lock:
+            self._forget_quiet()
             now_s = self._clock()
             span_s = min(max(now_s - self._began_s, 1.0), float(_WINDOW_S))
             scopes = {name: _numbers(scope, int(now_s), span_s) for name, scope in self._scopes.items()}

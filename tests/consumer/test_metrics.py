@@ -48,6 +48,25 @@ def test_a_broker_without_an_answer_is_a_fallback_and_no_error() -> None:
     assert (found["remote-fetch-errors-total"], found["remote-fetch-errors-by-reason"]) == (0, {})
 
 
+def test_a_partition_without_an_event_for_a_day_is_dropped() -> None:
+    """A consumer of topics that come and go would have more partitions in each snapshot, for weeks."""
+    clock = Clock()
+    metrics = Metrics(clock=clock)
+    metrics(RangeFetched(OTHER, 500, 0.030))
+    for _ in range(26):
+        metrics(RangeFetched(ORDERS, 1_000, 0.010))
+        clock.now_s += 3_600
+    assert list(metrics._scopes) == ["", "orders-0"]  # also without a snapshot
+    found = metrics.snapshot()
+    assert list(found["partitions"]) == ["orders-0"]
+    assert found["remote-fetch-bytes-total"] == 26_500
+    clock.now_s += 90_000
+    found = metrics.snapshot()
+    assert (found["partitions"], found["remote-fetch-bytes-total"]) == ({}, 26_500)
+    metrics(RangeFetched(OTHER, 500, 0.030))
+    assert metrics.snapshot()["partitions"]["orders-1"]["remote-fetch-bytes-total"] == 500
+
+
 def test_after_half_a_minute_an_event_counts_in_totals_only() -> None:
     clock = Clock()
     metrics = Metrics(clock=clock)
