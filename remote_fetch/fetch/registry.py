@@ -46,7 +46,7 @@ def load_fetcher(config: Config) -> RemoteStorageFetcher:
     path = config.settings.fetcher_class_path
     if path is not None and path not in sys.path:
         sys.path.append(path)
-    factory = _import(name, _missing(path)) if ":" in name else _load_entry_point(name)
+    factory = _import(name, _missing(path)) if ":" in name else _load_entry_point(name, _missing(path))
     try:
         fetcher = factory()
     except TypeError as error:
@@ -120,12 +120,12 @@ def no_storage_error() -> ConfigError:
     )
 
 
-def _load_entry_point(name: str) -> Any:
+def _load_entry_point(name: str, hint: str) -> Any:
     entry = entry_point(FETCHERS_GROUP, name)
     if entry is None:
         names = installed_names(FETCHERS_GROUP)
         raise ConfigError(
-            f"no fetcher is called {name!r}; installed are {', '.join(names) or 'none'}",
+            f"no fetcher is called {name!r}; installed are {', '.join(names) or 'none'}{hint}",
             key=_CLASS_KEY,
             hint=f"Name one of them in {_CLASS_KEY}, or give package.module:Class" if names else NOT_INSTALLED,
         )
@@ -133,8 +133,10 @@ def _load_entry_point(name: str) -> Any:
 
 
 def _missing(path: str | None) -> str:
-    """A hint if the path to import from is not there: the user's module is missing because of it."""
-    return "" if path is None or os.path.exists(path) else f" ({_PATH_KEY}={path}: there is no such file or directory)"
+    """A hint if the path to import from is not there: the user's module, or name, is missing because of it."""
+    if path is None or os.path.exists(path):
+        return ""
+    return f" ({_PATH_KEY}={shown_url(path)}: there is no such file or directory)"
 
 
 def _import(target: str, hint: str | None = None) -> Any:

@@ -342,4 +342,7 @@ def test_a_missing_path_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         load_fetcher(Config.parse({CLASS: "absent:Fetcher", CLASS_PATH: missing}))
     with pytest.raises(ConfigError, match=r"No module named 'absent'$"):
         load_fetcher(Config.parse({CLASS: "absent:Fetcher", CLASS_PATH: str(tmp_path)}))
+    with pytest.raises(ConfigError, match=rf"no fetcher is called 'absent'.*class\.path={missing}: there is no such"):
+        load_fetcher(Config.parse({CLASS: "absent", CLASS_PATH: missing}))
+    assert "secret" not in str(refused({CLASS: "absent", CLASS_PATH: "https://me:secret@host/plugins.zip"}))
     load_fetcher(Config.parse({CLASS: "fetchers.local:LocalFetcher", CLASS_PATH: missing, URL: str(tmp_path)}))
