@@ -98,8 +98,8 @@ class MetadataTopic:
         self._replays: dict[Uuid | None, Replay] = {}
         self._known: Topic | None = None
         self._known_s = 0.0
-        self._reading = threading.Lock()
-        self._asking = threading.Lock()
+        self._reading = threading.Lock()  # for a reading: `_replays`, `_asked_s`, `_read_at_s`, `_failures`
+        self._asking = threading.Lock()  # for `_known`, `_known_s`, `_wanted`: no request is made under it
         self._asked_s: dict[Uuid | None, float] = {}
         self._wanted: dict[Uuid | None, set[int]] = {}
         self._read_at_s: dict[tuple[Uuid | None, int], float] = {}
@@ -339,6 +339,11 @@ class MetadataTopic:
         deadline = Deadline.after(self._timeout_ms / 1000)
         silence = Deadline.after(turn.slice_s) if turn.is_last else deadline
         try:
+            if not turn.is_answered:
+                # librdkafka (2.16) looks for a topic at the moment when it connects. A consumer that is connected
+                # before it knows the topic would look for it only up to a second later.
+                with contextlib.suppress(KafkaException):
+                    consumer.list_topics(self.name, timeout=turn.slice_s)
             # Explicit offsets: librdkafka takes half a second to resolve "the beginning".
             consumer.assign([TopicPartition(self.name, number, replay.read_to[number]) for number in ends])
             while ends:
