@@ -235,13 +235,16 @@ class MetadataTopic:
         if known is None or time.monotonic() - self._known_s > _DESCRIBED_S:
             known = self._questions.describe()
             with self._reading:
-                self._take(known)
                 self._drop_unread()
+                self._take(known)
         return known
 
     def _drop_unread(self) -> None:
-        """Forget the user topics that were not asked for lately. The replay of all topics together stays."""
-        before_s = time.monotonic() - _UNREAD_S
+        """Forget the user topics that were not asked for lately. The replay of all topics together stays.
+
+        The hour ends at the last description. So a stream with a batch every two hours keeps its topics.
+        """
+        before_s = self._known_s - _UNREAD_S
         unread = {known for known, asked_s in self._asked_s.items() if asked_s < before_s and known is not None}
         for topic_id in unread:
             for known in (self._asked_s, self._replays, self._failures):

@@ -131,7 +131,7 @@ def test_a_topic_that_is_not_asked_for_is_forgotten(monkeypatch: pytest.MonkeyPa
     reader = opened(topics, Clock())
     monkeypatch.setattr("time.monotonic", lambda: now_s[0])
     reader.read_for([OTHER, PARTITION])
-    for _ in range(3):
+    for _ in range(4):
         now_s[0] += 0.4 * metadata_replay._UNREAD_S
         reader.read_for([PARTITION])
     assert (starts(reader), starts(reader, OTHER)) == ([0, 10], [])
@@ -139,6 +139,19 @@ def test_a_topic_that_is_not_asked_for_is_forgotten(monkeypatch: pytest.MonkeyPa
     assert {topic_id for topic_id, _ in reader._read_at_s} == {DATA_ID}
     reader.read_for([OTHER])
     assert starts(reader, OTHER) == [0, 10]
+
+
+def test_a_topic_is_not_forgotten_because_nothing_was_asked_for_hours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream has a batch every few hours. It would read all metadata records again in each."""
+    topics, now_s = written(), [1000.0]
+    reader = opened(topics, Clock())
+    monkeypatch.setattr("time.monotonic", lambda: now_s[0])
+    reader.read_for([PARTITION])
+    read = topics.offsets_read
+    for _ in range(3):
+        now_s[0] += 2 * metadata_replay._UNREAD_S
+        reader.read_for([PARTITION])
+    assert (starts(reader), topics.offsets_read) == ([0, 10], read)
 
 
 @pytest.mark.parametrize("count", [COUNT, 11])
