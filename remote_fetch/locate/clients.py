@@ -24,7 +24,8 @@ _RECONNECT_BACKOFF_MS = 20
 no other one: 50 ms by default, and all questions wait."""
 _MOST_RESPONSE_BYTES = 2**31 - 1
 """The most that librdkafka takes. A broker sends a batch that is larger than `fetch.max.bytes` alone, but whole. By
-default librdkafka drops the connection above 100 MB, again and again, and then names other requests as damaged."""
+default librdkafka drops the connection above 100 MB, again and again, and then names other requests as damaged. It also
+refuses a zstd batch that inflates to more. A lower value would not fit each `fetch.max.bytes` that a user may set."""
 _LOG_LEVEL = 3
 """For clients that the application does not know: librdkafka logs only errors. It warns about requests that time out
 while a leader moves or a broker is away (REQTMOUT). This package waits then, and reports it if it takes long."""
