@@ -20,6 +20,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from remote_fetch.amounts import counted
 from remote_fetch.cli.options import add_json_option
 from remote_fetch.errors import ConfigError
 from remote_fetch.failures.file_errors import file_fault
@@ -64,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             sys.stdout.buffer.write(_line(translated))
     if left_out:
-        print(f"% {left_out} rows left out: they are not of topic {head.topic}", file=sys.stderr)
+        print(f"% {counted(left_out, 'row')} left out, of other topics than {head.topic}", file=sys.stderr)
     return 0
 
 

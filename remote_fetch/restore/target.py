@@ -18,6 +18,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
+from remote_fetch.amounts import counted
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import ConfigError, UnknownTopic
 from remote_fetch.failures.broker_errors import is_passing
@@ -86,8 +87,8 @@ class Target:
             return self._id_after_creation()
         if len(found.partitions) < partitions:
             raise ConfigError(
-                f"the topic {self.topic!r} of the target has {len(found.partitions)} partitions, and {partitions} are "
-                "needed",
+                f"the topic {self.topic!r} of the target has {counted(len(found.partitions), 'partition')}, and "
+                f"{partitions} are needed",
                 key="--to-topic",
                 hint="Name a topic that does not exist: it is made with as many partitions as the old one has",
             )
