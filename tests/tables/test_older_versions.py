@@ -49,6 +49,12 @@ def expire(where: dict[str, Any], one: int) -> None:
     inner._table.maintenance.expire_snapshots().by_id(one).commit()
 
 
+def replace(where: dict[str, Any]) -> None:
+    """As CREATE OR REPLACE TABLE, which leaves snapshots and properties, but no main branch."""
+    inner: Any = opened(where)
+    inner._table.manage_snapshots().remove_branch("main").commit()
+
+
 def ends(where: dict[str, Any], topic: Topic) -> dict[int, int] | None:
     """The offsets at which the table's partitions go on; None if it has nothing of the topic."""
     progress = opened(where).progress(topic.name)
@@ -88,6 +94,18 @@ def test_a_rollback_to_before_a_topic(where: dict[str, Any], topic: Topic, other
     assert ends(where, topic) is None, "all snapshots up to the first one are known"
     assert export(topic, where).rows == 40
     assert held(where).num_rows == 60
+
+
+def test_a_table_that_is_replaced_by_an_empty_one(where: dict[str, Any], topic: Topic, other: Topic) -> None:
+    export(other, where)
+    export(topic, where)
+    replace(where)
+    assert ends(where, topic) is None
+    assert export(topic, where).rows == 40
+    assert ends(where, other) is None, "its rows were replaced too"
+    assert export(other, where).rows == 20
+    assert held(where).num_rows == 60
+    assert export(topic, where).rows == export(other, where).rows == 0
 
 
 def test_a_rollback_to_before_a_topic_in_format_1(where: dict[str, Any], topic: Topic, other: Topic) -> None:
