@@ -6,7 +6,8 @@ Rules of the file:
   If the table is rolled back, the summary of the snapshot it was rolled back to counts. If all snapshots up to
   that one are known, and none tells of the topic, the table has nothing of it, whatever the property says. If some of
   them expired, the property counts. It does not if it is of a branch that is known to be left: then the table has what
-  it had where the branch began.
+  it had where the branch began. A table without a current snapshot has nothing: CREATE OR REPLACE TABLE leaves its
+  properties as they are, and the next commit removes those of all topics.
 - Files and progress are one commit, which the catalog takes only upon the snapshot that was seen. pyiceberg's own
   retries are turned off: they would put the same offsets behind those of another job.
 - A catalog may call a commit failed that came in: a request that is sent again after a lost answer meets itself. Then
@@ -126,6 +127,8 @@ class IcebergTarget:
         """As `Table.progress`."""
         key = _PROGRESS + topic
         history = list(self._history(self._table.current_snapshot()))
+        if not history:
+            return None
         saved = next((text for text in (_summary(snapshot).get(key) for snapshot in history) if text is not None), None)
         if saved is not None:
             return self._parsed(saved)
@@ -197,6 +200,8 @@ class IcebergTarget:
             with table.transaction() as transaction:
                 with transaction.update_schema() as update:
                     update.union_by_name(schema)
+                if table.current_snapshot() is None:
+                    transaction.remove_properties(*(key for key in metadata.properties if key.startswith(_PROGRESS)))
                 transaction.set_properties(progress)
                 paths = [posixpath.join(location, path) for path, _ in addition.files]
                 # Paths are new: each has the name of an attempt. The check would read all manifests.
@@ -206,6 +211,9 @@ class IcebergTarget:
         except Exception as error:
             if isinstance(error, OverflowError) and not metrics:
                 raise
+            if hasattr(self._catalog, "engine"):
+                # SQLAlchemy keeps the connection if SQLite refuses COMMIT. Its next query sees what did not come in.
+                self._catalog.engine.dispose()
             raise self._refused("did not take the commit", error) from None
 
     def attempts_of(self, job_id: str) -> set[str]:

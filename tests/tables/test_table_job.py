@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -426,6 +427,28 @@ def test_a_catalog_that_refuses(where: dict[str, Any], topic: Topic, monkeypatch
     assert (done.tasks_run, done.rows) == (0, 40)
     assert same(held(where), topic.rows())
     assert is_clean(where)
+
+
+def test_a_catalog_that_another_process_reads(topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite does not commit then, and the connection still shows what was to be committed."""
+    (tmp_path / "lake").mkdir()
+    database, where = tmp_path / "catalog.db", target("iceberg", tmp_path / "lake")
+    where["to_options"] |= {"type": "sql", "uri": f"sqlite:///{database}?timeout=0.1"}
+    export(topic, where, end=10)
+    kind: Any = type(opened(where))
+    commit = kind.commit
+    with closing(sqlite3.connect(database, isolation_level=None)) as reader, monkeypatch.context() as patched:
+
+        def read_and_commit(*given: Any) -> None:
+            reader.execute("BEGIN")
+            reader.execute("SELECT * FROM iceberg_tables").fetchone()
+            commit(*given)
+
+        patched.setattr(kind, "commit", read_and_commit)
+        with pytest.raises(TableRefused, match="database is locked"):
+            export(topic, where)
+    assert held(where).num_rows == 20
+    assert (export(topic, where).tasks_run, held(where).num_rows) == (0, 60)
 
 
 def test_an_answer_that_is_lost(where: dict[str, Any], topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
