@@ -41,6 +41,8 @@ T = TypeVar("T")
 
 _SETTINGS_S = 5.0
 """How long a question about settings waits. Callers can do without an answer."""
+_WAIT_FOR_TOKENS = ("oauth_cb", "sasl.oauthbearer.metadata.authentication.type")
+"""If the properties have one of these, confluent_kafka makes a client in a second at least: it waits for the token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,8 @@ class Cluster:
         self._newcomer = Newcomer()
         self._in_sync: str | None = None
         self._consumers: dict[tuple[IsolationLevel, str], Consumer] = {}
-        self._making = threading.Lock()  # for `_properties`, `_admin`, `_consumers`, `_is_closed`
+        # For `_admin`; and for `_consumers`, `_properties` and `_is_closed`. They are taken in this order.
+        self._making_admin, self._making = threading.Lock(), threading.Lock()
         self.reading = threading.Lock()
         self._prober = EpochProber(
             lambda: self._consumer(IsolationLevel.READ_UNCOMMITTED, "prober", PROBE),
@@ -108,7 +111,7 @@ class Cluster:
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """As `confluent_kafka.Consumer.set_sasl_credentials`: for new connections."""
-        with self._making:
+        with self._making_admin, self._making:
             self._properties |= {"sasl.username": username, "sasl.password": password}
             clients = [client for client in (self._admin, *self._consumers.values()) if client is not None]
         for client in clients:  # a client that is answering a question takes them after the answer
@@ -211,7 +214,7 @@ class Cluster:
             except KafkaException as error:
                 if is_unanswered(error):
                     self._newcomer.note_silence(turn)
-                    with self._making:
+                    with self._making_admin:
                         if turn.is_last and self._admin is admin:
                             self._admin = None  # an AdminClient stays with its broker, even after that has died
                 raise
@@ -294,13 +297,13 @@ class Cluster:
             with self._no_contact.kept(BrokerUnavailable):
                 asked = admin_properties(self.properties)
                 client = first_contact(asked, lambda: self._is_closed, self._servers_key)
-            with self._making:
+            with self._making_admin:
                 self._check_open()
                 self._admin, self._is_unchecked = client, False
 
     def _admin_client(self) -> AdminClient:
         self._check()
-        with self._making:
+        with self._making_admin:
             self._check_open()
             if self._admin is None:  # AdminClient defines __len__, so compare with None
                 self._admin = AdminClient(admin_properties(self._properties))
@@ -316,12 +319,16 @@ class Cluster:
     def connect(self) -> None:
         """Begin to connect the clients that read a topic to its end, so that they connect at the same time.
 
-        Waits for nothing. Does nothing before the first contact of a cluster that `checks`. Raises Cancelled.
+        Waits for nothing. Does nothing before the first contact of a cluster that `checks`, and after `close`.
         """
-        if not self._is_unchecked:
-            with suppress(KafkaException):  # the first question meets the same error, and raises it
-                self._admin_client()
-                self.catcher()
+        if self._is_unchecked:
+            return
+        is_slow = not self._properties.keys().isdisjoint(_WAIT_FOR_TOKENS)
+        for make in (self._admin_client, self.catcher):
+            if is_slow:
+                threading.Thread(target=_begin, args=(make,), name="remote-fetch-connect", daemon=True).start()
+            else:
+                _begin(make)
 
     def catcher(self) -> Consumer:
         """The consumer for topics that are read to their end again and again, such as `__remote_log_metadata`."""
@@ -352,9 +359,15 @@ class Cluster:
 
     def close(self) -> None:
         """Close the clients. Later questions raise Cancelled."""
-        with self._making:
+        with self._making_admin, self._making:
             self._is_closed = True
             consumers, self._consumers = self._consumers, {}
             self._admin, self._newcomer = None, Newcomer()
         for consumer in consumers.values():
             consumer.close()
+
+
+def _begin(make: Callable[[], object]) -> None:
+    """Make a client. If that fails, the first question meets the same error, and raises it."""
+    with suppress(KafkaException, Cancelled):
+        make()

@@ -8,6 +8,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import threading
 import weakref
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -594,6 +595,29 @@ def test_the_clients_of_a_metadata_topic_connect_at_once(monkeypatch: pytest.Mon
     if not checks:
         cluster.catcher()
         assert len(made) == 2, "it is the client that reads"
+    cluster.close()
+
+
+def test_clients_that_wait_for_tokens_are_made_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `oauth_cb` confluent_kafka makes a client in a second at least."""
+    made: list[threading.Thread] = []
+    at_once = threading.Barrier(3)
+
+    def make(_: dict[str, Any]) -> Answers:
+        made.append(threading.current_thread())
+        at_once.wait(60)
+        return Answers()
+
+    monkeypatch.setattr("remote_fetch.locate.cluster.Consumer", make)
+    monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", make)
+    cluster = Cluster({"oauth_cb": print}, timeout_ms=60_000)
+    cluster.connect()
+    at_once.wait(60)
+    assert threading.current_thread() not in made
+    for thread in made:
+        thread.join(60)
+    cluster.catcher()
+    assert len(made) == 2, "it is the client that reads"
     cluster.close()
 
 
