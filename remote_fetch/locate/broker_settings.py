@@ -164,10 +164,11 @@ class TokenCache:
     def answer(self) -> tuple[Any, ...]:
         """The token, the time of its expiry in seconds since 1970, and perhaps a principal and extensions.
 
-        Raises what the callback raises.
+        Raises what the callback raises, and TypeError or ValueError for an answer that has no token or no expiry.
         """
         if time.time() > self._answer[1] - 30:
-            self._answer = self._callback(self._config)
+            token, expiry_s, *more = self._callback(self._config)
+            self._answer = (token, float(expiry_s), *more)
         return self._answer
 
 

@@ -71,6 +71,15 @@ def test_a_callback_that_fails() -> None:
     assert "s3cret" not in str(raised.value)
 
 
+def test_a_callback_that_gives_no_pair_once() -> None:
+    answers: list[Any] = [None, ("token",), ("token", None), ("token", time.time() + 100)]
+    credentials = ServiceCredentials({**TOKEN, "oauth_cb": lambda config: answers.pop(0)})
+    for _ in range(3):
+        with pytest.raises(StorageDenied, match="oauth_cb gave no token for the service: it raised"):
+            credentials.authorization()
+    assert credentials.authorization() == "Bearer token"
+
+
 def test_extensions_are_refused() -> None:
     answer = ("token", time.time() + 100, "principal", {"logicalCluster": "lkc"})
     with pytest.raises(ConfigError, match="extensions"):
