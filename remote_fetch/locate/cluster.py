@@ -28,6 +28,7 @@ from remote_fetch.failures.shared_failure import SharedFailure
 from remote_fetch.kafka_clients import AdminClient, Consumer
 from remote_fetch.locate.admin_offsets import AdminOffsets
 from remote_fetch.locate.answers import LogEnds, addresses_of, raw_uuid, settings_of
+from remote_fetch.locate.broker_settings import TokenCache
 from remote_fetch.locate.clients import NO_LONG_POLL, PROBE, admin_properties, consumer_properties
 from remote_fetch.locate.consumer_offsets import ConsumerOffsets
 from remote_fetch.locate.contact import SERVERS_KEY, first_contact
@@ -77,6 +78,9 @@ class Cluster:
         self._admin: AdminClient | None = None
         self._newcomer = Newcomer()
         self._in_sync: str | None = None
+        give_token = self._properties.get("oauth_cb")
+        config = str(self._properties.get("sasl.oauthbearer.config", ""))
+        self._tokens = TokenCache(give_token, config) if callable(give_token) else None
         self._consumers: dict[tuple[IsolationLevel, str], Consumer] = {}
         # For `_admin`; and for `_consumers`, `_properties` and `_is_closed`. They are taken in this order.
         self._making_admin, self._making = threading.Lock(), threading.Lock()
@@ -102,8 +106,11 @@ class Cluster:
         """As `properties`, with the addresses of the brokers that were in sync for the topic that was described last.
 
         For a client that tries one address after the other, because an address in the configuration may be silent.
+        Such a client may live for one question, so all of them get the same token as long as it is valid.
         """
-        return self._properties | ({} if self._in_sync is None else {"bootstrap.servers": self._in_sync})
+        tokens = self._tokens
+        given = {} if tokens is None else {"oauth_cb": lambda _: tokens.answer}
+        return self._properties | given | ({} if self._in_sync is None else {"bootstrap.servers": self._in_sync})
 
     def answered(self) -> None:
         """Note that a broker has answered a client of this cluster."""

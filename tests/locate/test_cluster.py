@@ -9,6 +9,7 @@ Rules of the file:
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -630,6 +631,23 @@ def test_a_client_that_cannot_be_made_fails_the_question(monkeypatch: pytest.Mon
     cluster.connect()
     with pytest.raises(KafkaException):
         cluster.names()
+
+
+def test_clients_for_one_question_share_a_token() -> None:
+    """A consumer that reads the store asks the brokers a question by such a client every half minute."""
+    asked: list[str] = []
+
+    def give_token(config: str) -> Any:
+        asked.append(config)
+        return None if len(asked) == 1 else ("token", time.time() + 3600)
+
+    cluster = Cluster({"oauth_cb": give_token, "sasl.oauthbearer.config": "scope=x"}, timeout_ms=60_000)
+    with pytest.raises(TypeError):
+        cluster.contact_properties["oauth_cb"]("scope=x")
+    tokens = [cluster.contact_properties["oauth_cb"]("scope=x") for _ in range(3)]
+    assert [token for token, _ in tokens] == ["token"] * 3
+    assert asked == ["scope=x"] * 2
+    assert cluster.properties["oauth_cb"] is give_token, "librdkafka keeps a token of its own"
 
 
 def test_other_clients_get_the_addresses_of_brokers_in_sync(monkeypatch: pytest.MonkeyPatch) -> None:
