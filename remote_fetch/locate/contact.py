@@ -70,7 +70,8 @@ def first_contact(
             users_callback(error)
 
     quiet: dict[str, Any] = {**properties, "log_level": 0, "error_cb": hear}
-    first = client = AdminClient(quiet)
+    place = f"{servers_key}={address}"
+    first = client = _made(quiet, place)
     has_told = False
     while not is_closed():
         code = _error_code(client, min(max(deadline.left_s, 0.1), _ANSWER_S))
@@ -82,8 +83,20 @@ def first_contact(
         if silence.is_over and not has_told:
             _LOG.warning("waiting %g s at most for a broker at %s: %s", timeout_s, address, _causes(heard, _SILENT_S))
             has_told = True
-        client = AdminClient(quiet) if client is first and silence.is_over else first
+        client = _made(quiet, place) if client is first and silence.is_over else first
     raise Cancelled("the connection to the cluster was closed")
+
+
+def _made(properties: Mapping[str, Any], place: str) -> AdminClient:
+    """A client of the brokers at `place`. Raises BrokerUnavailable if `oauth_cb` gives no token."""
+    try:
+        return AdminClient(properties)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.SASL_AUTHENTICATION_FAILED:
+            raise
+        text = f"no token for the brokers at {place}: {error.args[0].str()}"
+        hint = "confluent_kafka hides the error that oauth_cb raises: call oauth_cb yourself to see it"
+        raise BrokerUnavailable(text, hint=hint) from None
 
 
 def _error_code(client: AdminClient, timeout_s: float) -> int | None:

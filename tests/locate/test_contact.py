@@ -170,6 +170,20 @@ def test_refused_credentials_are_not_waited_for(monkeypatch: pytest.MonkeyPatch,
     assert [error.code() for error in heard] == [code], "the user's own callback hears of it too"
 
 
+def test_a_callback_that_gives_no_token_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """confluent_kafka's constructor waits ten seconds for a token, and does not tell why there was none."""
+
+    def make(_: Mapping[str, Any]) -> Answering:
+        raise KafkaException(KafkaError(codes.pop(), "OAuth token not set within 10 seconds timeout"))
+
+    codes = [KafkaError._INVALID_ARG, KafkaError.SASL_AUTHENTICATION_FAILED]
+    monkeypatch.setattr(contact, "AdminClient", make)
+    with pytest.raises(BrokerUnavailable, match=r"no token .*servers=b:1: OAuth token not set.*: call oauth_cb "):
+        first_contact({"bootstrap.servers": "b:1"}, lambda: False)
+    with pytest.raises(KafkaException):
+        first_contact({"bootstrap.servers": "b:1"}, lambda: False)
+
+
 @pytest.mark.parametrize(
     ("name", "advertised"),
     [
