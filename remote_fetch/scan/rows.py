@@ -17,6 +17,7 @@ from remote_fetch.decode.gatherer import RowGatherer
 from remote_fetch.decode.run_decoder import BatchReader
 from remote_fetch.locate.lineage import Lineage, epoch_at
 from remote_fetch.model import RemoteLogSegmentMetadata
+from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.plan.visibility import AbortedIntervals, SequentialAborts
 
 if TYPE_CHECKING:
@@ -63,6 +64,14 @@ class PartitionRows:
         if offset > self.next_offset:
             self.next_offset = offset
             self.shown.clear()
+
+    def first_wanted(self, piece: SegmentSlice) -> int:
+        """The first offset of a slice that has not been read."""
+        return max(piece.first_offset, self.next_offset)
+
+    def read_to(self, last_offset: int, piece: SegmentSlice) -> None:
+        """Note that all wanted offsets of a slice up to `last_offset` (inclusive) have been read."""
+        self.next_offset = max(self.next_offset, min(last_offset, piece.last_offset) + 1)
 
     def epoch_fits(self, segment: RemoteLogSegmentMetadata, base_offset: int, leader_epoch: int) -> bool:
         """Whether a batch of `segment` with that partitionLeaderEpoch may be at `base_offset` in the log."""

@@ -254,7 +254,7 @@ class Scan:
         rows, piece = work.partition.rows, work.piece
         if rows.next_offset <= piece.last_offset:
             self._recovery.handle_early_end(work)
-        rows.next_offset = max(rows.next_offset, piece.stop_offset)
+        rows.read_to(piece.last_offset, piece)
         self._circuit = self._circuit.worked()
         self._todo.popleft()
         if not self._todo or self._todo[0].partition is not work.partition:

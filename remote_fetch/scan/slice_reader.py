@@ -218,18 +218,14 @@ class SliceReader:
         return header.record_count != 0 and (not header.is_control if aborted is None else aborted.shows(header))
 
     @property
-    def _start_offset(self) -> int:
-        """The first offset that is still wanted."""
-        return max(self.piece.first_offset, self._rows.next_offset)
-
-    @property
     def lacks_wanted(self) -> bool:
         """Whether the slice is not done, and the batches so far end before its last offset.
 
         If the next batch begins after that offset, the log has a gap, or the base offset of that batch is damaged. The
         header after it shows which.
         """
-        return not self.done and max(self._last_offset + 1, self._start_offset) <= self.piece.last_offset
+        first = max(self._last_offset + 1, self._rows.first_wanted(self.piece))
+        return not self.done and first <= self.piece.last_offset
 
     @property
     def end_position(self) -> int:
@@ -248,7 +244,7 @@ class SliceReader:
             self._framer.finish()
         if self._ends_in_gap:
             # The segment has a batch after the wanted offsets. So compaction removed the missing ones: none is lost.
-            self._rows.next_offset = max(self._rows.next_offset, self.piece.stop_offset)
+            self._rows.read_to(self.piece.last_offset, self.piece)
         self.done = True
 
     def _is_past_the_end(self, batch: FramedBatch) -> bool:
@@ -273,7 +269,7 @@ class SliceReader:
         assert self._units is not None
         at, last_offset, column_bytes = unit.at, unit.start.last_offset, 0
         while at < unit.stop:
-            for run in self._units.runs(unit, at, last_offset, self._start_offset):
+            for run in self._units.runs(unit, at, last_offset, self._rows.first_wanted(self.piece)):
                 at, last_offset = run.position, run.last_offset
                 column_bytes += run.rows.size_bytes
                 self._note(run)
@@ -294,16 +290,16 @@ class SliceReader:
             self._rows.shown.setdefault(producer_id, base_offset)
         self._rows.saturated += run.saturated
         if run.taken:
-            self._rows.next_offset = max(self._rows.next_offset, min(run.last_offset, self.piece.last_offset) + 1)
+            self._rows.read_to(run.last_offset, self.piece)
 
     def _deliver_single(self, batch: FramedBatch) -> Iterator[DecodedRows]:
         self.resume_position = batch.position
         unpacked = self._unpacked.pop(batch.position, None)
-        if batch.header.last_offset >= self._start_offset:
+        if batch.header.last_offset >= self._rows.first_wanted(self.piece):
             yield from self._deliver(batch, unpacked)
         elif self._in_order and batch.header.is_control:
             self._see_marker(batch)  # its transaction may have begun before offsets that were passed over
-        self._rows.next_offset = max(self._rows.next_offset, min(batch.header.last_offset, self.piece.last_offset) + 1)
+        self._rows.read_to(batch.header.last_offset, self.piece)
         self.resume_position = batch.position + batch.header.size_bytes
 
     def _deliver(self, batch: FramedBatch, records: memoryview | None) -> Iterator[DecodedRows]:
@@ -319,7 +315,8 @@ class SliceReader:
         try:
             if records is None:
                 _, records = as_v2(batch, self._codecs)
-            full = self._rows.batches.append(header, records, self._start_offset, self.piece.stop_offset)
+            first, stop = self._rows.first_wanted(self.piece), self.piece.stop_offset
+            full = self._rows.batches.append(header, records, first, stop)
         except RemoteFetchError as error:
             raise error.at(position=batch.position, offset=header.base_offset) from error.__cause__
         if full:

@@ -116,8 +116,7 @@ class Units:
         """
         if len(data) - at < _HEADER_START_BYTES or not self._knows_epoch(data, at):
             return None
-        first_offset = max(self._rows.next_offset, self._piece.first_offset)
-        start = Start(last_offset, first_offset, self._epoch, self._epoch_stop)
+        start = Start(last_offset, self._rows.first_wanted(self._piece), self._epoch, self._epoch_stop)
         found = self._own.cut(data, at, start, self._wanted_bytes())
         if not found.taken:
             return None

@@ -71,7 +71,7 @@ class Work:
     @property
     def first_offset(self) -> int:
         """The first offset that is still wanted."""
-        return max(self.piece.first_offset, self.partition.rows.next_offset)
+        return self.partition.rows.first_wanted(self.piece)
 
     def forget_size(self) -> None:
         """Ignore the size in the segment's metadata, and read to the end of the object."""
