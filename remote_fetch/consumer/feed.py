@@ -27,7 +27,6 @@ from remote_fetch.errors import (
     ErrorKind,
     OffsetOutOfRange,
     RemoteFetchError,
-    SegmentNotFound,
     TopicRecreated,
     UnknownTopic,
 )
@@ -36,7 +35,7 @@ from remote_fetch.model import LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Event, Fallback, Notice
 from remote_fetch.plan.ranges import Reason
 from remote_fetch.prepare.planner import Planner
-from remote_fetch.prepare.refusals import unexpected
+from remote_fetch.prepare.refusals import original, unexpected
 from remote_fetch.prepare.view import OpenPartition
 from remote_fetch.scan.rows import ReadRows
 from remote_fetch.scan.scan import Scan
@@ -153,8 +152,7 @@ class Feed:
             return self._end(Ending(self.offset, reason, is_failure=True))
         except RemoteFetchError as error:
             self._say(error)
-            # The first error says more than "no other object has it".
-            first = error.__cause__ if isinstance(error.__cause__, SegmentNotFound) else error
+            first = original(error)
             return self._end(Ending(self.offset, first.kind, is_failure=True, is_storage=is_storage_failure(first)))
         except BaseException as error:  # a fetcher may have a bug, and a library in Rust raises no Exception in a panic
             self._say(unexpected(error))

@@ -19,7 +19,7 @@ from remote_fetch.observe import unusable_text
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason
 from remote_fetch.session.fallback import ASK_A_BROKER, SET_BROKERS
 
-__all__ = ["no_other_copy", "refuse_broker_ranges", "unexpected"]
+__all__ = ["no_other_copy", "original", "refuse_broker_ranges", "unexpected"]
 
 
 def refuse_broker_ranges(timeline: Timeline, steps: Sequence[PlanStep]) -> None:
@@ -91,6 +91,11 @@ def no_other_copy(
         hint=GAP_HINT if may_be_gap else "They were deleted or never uploaded here; a broker may still have them",
         **partition.place,
     )
+
+
+def original(error: RemoteFetchError) -> RemoteFetchError:
+    """The error, or the SegmentNotFound of which `no_other_copy` made it: the kind of that one says more."""
+    return error.__cause__ if isinstance(error.__cause__, SegmentNotFound) else error
 
 
 def unexpected(error: BaseException) -> str:

@@ -20,7 +20,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from remote_fetch.decode.decoded_rows import DecodedRows
-from remote_fetch.errors import RemoteFetchError, SegmentNotFound
+from remote_fetch.errors import RemoteFetchError
 from remote_fetch.fetch.readahead import Awaited, RangeRequest
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.locate.lineage import Lineage
@@ -28,7 +28,7 @@ from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.observe import RecordsRead, TimestampsSaturated
 from remote_fetch.plan.gets import bytes_of_records
 from remote_fetch.prepare.order import MisleadingIndex
-from remote_fetch.prepare.refusals import refuse_broker_ranges
+from remote_fetch.prepare.refusals import original, refuse_broker_ranges
 from remote_fetch.prepare.segment_ends import check_end
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.scan.recovery import Recovery
@@ -127,8 +127,7 @@ class Scan:
                 raise
             if is_storage_failure(error):
                 self._circuit = self._circuit.failed(error.kind, monotonic())
-            is_gone = isinstance(error.__cause__, SegmentNotFound)  # the first error says more than "no other copy"
-            self._give_to_broker(work, SegmentNotFound.kind if is_gone else error.kind, str(error))
+            self._give_to_broker(work, original(error).kind, str(error))
         if not self._todo or self._todo[0].partition is not work.partition:
             yield from self._flush(work.partition)
 
