@@ -280,7 +280,7 @@ def _holding(session: Session, partition: TopicIdPartition, offset: int) -> list
     else:
         timeline = session.newest_timeline(partition, offset, offset + 1, isolation=isolation, most=1)
     session.check_located()
-    guessed = [one for one in _with_offset(timeline.segments, offset) if session.locator.end_is_inferred(one)]
+    guessed = [*filter(session.locator.end_is_inferred, _with_offset(timeline.segments, offset))]
     if guessed:
         with contextlib.suppress(FallsBackError):  # a damaged segment does not tell its end, and is printed
             timeline = session.locator.measure(partition, guessed)

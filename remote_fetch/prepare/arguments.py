@@ -66,7 +66,7 @@ def parse_isolation(value: object, config: object = None, option: str | None = N
     try:
         return IsolationLevel(str(level))
     except ValueError:
-        levels = " or ".join(one.value for one in IsolationLevel)
+        levels = " or ".join(known.value for known in IsolationLevel)
         raise ConfigError(f"{given}: choose {levels}", key=key) from None
 
 

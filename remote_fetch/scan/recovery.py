@@ -88,7 +88,8 @@ class Recovery:
         if base_offset is None or base_offset <= work.first_offset:
             return
         shared, locator, first = work.partition, self._locator, work.first_offset
-        if any(locator.end_is_inferred(one) for one in shared.opened.timeline.segments if one.start_offset <= first):
+        before = [segment for segment in shared.opened.timeline.segments if segment.start_offset <= first]
+        if any(map(locator.end_is_inferred, before)):
             shared.opened = shared.opened.with_timeline(locator.recheck(shared.opened.partition, first))
         self._leave_gap(work, first, min(base_offset - 1, work.piece.last_offset), f"begins at offset {base_offset}")
 
