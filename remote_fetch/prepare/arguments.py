@@ -90,7 +90,8 @@ def choose_partitions(
     if missing:
         raise UnknownTopic(
             f"topic {topic!r}: no partition {', '.join(map(str, missing))} was found; "
-            f"there are {', '.join(map(str, known))}"
+            f"there are {', '.join(map(str, known))}",
+            topic=topic,
         )
     return tuple(known[number] for number in numbers)
 

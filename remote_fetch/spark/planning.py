@@ -22,9 +22,10 @@ from remote_fetch.observe import Observer, ignore
 from remote_fetch.plan.cost import PlanCost, estimate
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.plan.shares import Slots
+from remote_fetch.prepare.arguments import choose_partitions
 from remote_fetch.prepare.planner import Planner, say_end
 from remote_fetch.prepare.refusals import refuse_broker_ranges
-from remote_fetch.prepare.subscribed import topic_name, topic_names
+from remote_fetch.prepare.subscribed import topic_names
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.session.session import Session
 from remote_fetch.spark.limits import (
@@ -189,16 +190,14 @@ def subscribed(session: Session, subscription: Subscription) -> tuple[TopicIdPar
         topics = tuple(_matching(session, subscription.pattern))
     found: list[TopicIdPartition] = []
     for topic in topics:
-        assigned = None if subscription.partitions is None else subscription.partitions[topic]
+        assigned = None if subscription.partitions is None else sorted(set(subscription.partitions[topic]))
         try:
             partitions = session.locator.partitions(topic, assigned)
         except UnknownTopic:
             if subscription.pattern is None or session.brokers is None:
                 raise
             continue  # it was deleted after the brokers had named it
-        if assigned is not None:
-            partitions = _assigned(partitions, topic, assigned)
-        found += partitions
+        found += choose_partitions(partitions, topic, assigned)
     return tuple(found)
 
 
@@ -225,17 +224,3 @@ def _is_other_in_java(pattern: str) -> bool:
     """
     classes = re.findall(r"\[\^?(\]?[^\]]*)", re.sub(r"\\.", "x", pattern))
     return any("[" in inside or "&&" in inside for inside in classes)
-
-
-def _assigned(
-    partitions: tuple[TopicIdPartition, ...], topic: str, assigned: tuple[int, ...]
-) -> tuple[TopicIdPartition, ...]:
-    known = {partition.partition: partition for partition in partitions}
-    missing = [number for number in assigned if number not in known]
-    if missing:
-        raise UnknownTopic(
-            f"topic {topic_name(topic)!r} has no partition {', '.join(map(str, missing))}; there are "
-            f"{', '.join(map(str, known))}",
-            topic=topic,
-        )
-    return tuple(known[number] for number in sorted(set(assigned)))

@@ -117,7 +117,7 @@ def test_what_filters_leave(where: dict[str, str], wanted: Restriction, offsets:
         ({"subscribePattern": "topi[a-z&&b-d]"}, ConfigError, "subscribePattern 'topi[a-z&&b-d]' has [ or && inside"),
         ({"subscribePattern": "topi[ab[c]]"}, ConfigError, "subscribePattern 'topi[ab[c]]' has [ or && inside of"),
         ({"subscribePattern": "[^]&&t]"}, ConfigError, "subscribePattern '[^]&&t]' has [ or && inside of brackets"),
-        ({"assign": '{"topic":[0,3]}'}, UnknownTopic, "topic 'topic' has no partition 3; there are 0"),
+        ({"assign": '{"topic":[0,3]}'}, UnknownTopic, "topic 'topic': no partition 3 was found; there are 0"),
         ({"assign": '{"other":[0]}'}, UnknownTopic, "no segment of topic 'other' is in the remote storage"),
         (
             {"subscribe": "topic", "startingOffsets": '{"topic":{"0":1,"1":1}}'},
