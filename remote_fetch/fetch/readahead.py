@@ -29,6 +29,7 @@ from remote_fetch.errors import (
     StorageConnectTimeout,
     StorageDenied,
     StorageThrottled,
+    StorageUnavailable,
 )
 from remote_fetch.fetch.budget import Budget
 from remote_fetch.fetch.credentials import Renewal
@@ -89,7 +90,7 @@ class Awaited:
 
 def _may_have_sent(error: RemoteFetchError) -> bool:
     """Whether a part of the bytes may have come before the failure."""
-    return not isinstance(error, _WITHOUT_BYTES) and getattr(error, "may_have_sent", True)
+    return error.may_have_sent if isinstance(error, StorageUnavailable) else not isinstance(error, _WITHOUT_BYTES)
 
 
 def _nothing(size_bytes: int, gets: int = 0) -> None:
