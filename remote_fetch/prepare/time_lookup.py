@@ -6,11 +6,12 @@ Rules of the file:
   Control records count too. A look-up that passes markers takes records alone. If a broker's answer is a marker, it
   gives none.
 - The broker is asked if the tier does not hold the record, or if the store does not give it.
-- A broker may miss records (Kafka 3.9.2 and 4.3.1 do). It looks only into the first segment whose largest timestamp is
-  late enough. If the log start lies behind the late records of that segment, it finds none. Nor does it if no record of
-  the segment has a timestamp, because the time of the file then counts. So the tier is searched for
-  offsets on the broker's disk as well. A plan leaves out only what was searched, and what the broker surely lacks. If
-  the broker has a late record on its disk and yet finds none, its records are read up to the first late one.
+- A broker looks only into the first segment whose largest timestamp is late enough (Kafka 3.9.2 and 4.3.1). It misses
+  later records if the log start lies behind the late records of that segment. It also misses them if no record of the
+  segment has a timestamp, because the time of the file then counts.
+- So the tier is searched for offsets on the broker's disk as well, and a plan leaves out only what was searched, and
+  what the broker surely lacks.
+- If the broker has a late record on its disk and yet finds none, its records are read up to the first late one.
 """
 
 from __future__ import annotations

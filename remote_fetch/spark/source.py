@@ -2,8 +2,7 @@
 
 Rules of the file:
 
-- No decision is made here.
-- Every method parses the options and passes them on.
+- Every method parses the options and passes them on. The version of PySpark and the options choose the reader's class.
 """
 
 from __future__ import annotations
