@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, Message, TopicPartition
 
 from remote_fetch.decode.arrays import Array, bytes_array, headers_array, numbers_array
 from remote_fetch.decode.columns import is_saturated, microseconds, schema_for
@@ -141,7 +141,7 @@ class BrokerReader:
 
     def _news(
         self, consumer: Consumer, isolation: IsolationLevel, logs: Mapping[tuple[str, int], KnownLog]
-    ) -> Iterator[list[Any]]:
+    ) -> Iterator[list[Message]]:
         """Yield lists of messages. End when the cluster has another consumer for `isolation`, or to assign it again.
 
         If no message comes for `stall_s` seconds, the consumer asks for the ends of the log. This replaces a consumer
@@ -192,7 +192,7 @@ class BrokerReader:
 
     def _messages(
         self, consumer: Consumer, step: BrokerRange, isolation: IsolationLevel, pace: Pace, log: KnownLog
-    ) -> Iterator[list[Any]]:
+    ) -> Iterator[list[Message]]:
         """Messages of the range, until the consumer's position reaches its end. The last offsets may hold no records.
 
         Ends early if the broker refuses the position, because the ends of the log may have moved, and if the consumer
@@ -208,7 +208,7 @@ class BrokerReader:
             refusals = [message for message in told if is_refused_offset(message)]
             ends = [message for message in told if not is_refused_offset(message) and not _is_news(message, stop)]
             given = [message for message in heard if message.error() is None]
-            records = [message for message in given if int(message.offset() or 0) < stop]
+            records = [message for message in given if (message.offset() or 0) < stop]
             at_end = bool(ends)
             if records:
                 log.took(records)
@@ -219,7 +219,7 @@ class BrokerReader:
                     raise _unreadable(damage)
                 at_end = True
             (position,) = consumer.position([wanted])
-            read_to = max(position.offset, int(records[-1].offset() or 0) + 1 if records else 0)
+            read_to = max(position.offset, (records[-1].offset() or 0) + 1 if records else 0)
             pace.reached(stop if at_end or len(records) < len(given) else read_to)
             if pace.offset < stop:
                 for refusal in refusals:
@@ -265,7 +265,7 @@ class BrokerReader:
         )
         raise BrokerStalled(KafkaError(KafkaError._TIMED_OUT, text))
 
-    def _rows(self, messages: Sequence[Any], partition: TopicIdPartition, columns: Sequence[str]) -> pa.RecordBatch:
+    def _rows(self, messages: Sequence[Message], partition: TopicIdPartition, columns: Sequence[str]) -> pa.RecordBatch:
         size_bytes = sum(len(message.key() or b"") + len(message.value() or b"") for message in messages)
         self._observer(BrokerRead(partition, len(messages), size_bytes))
         saturated = sum(is_saturated(_timestamp_ms(message)) for message in messages) if "timestamp" in columns else 0
@@ -280,18 +280,18 @@ def _give_back(consumer: Consumer) -> None:
         consumer.unassign()
 
 
-def batch_of_messages(messages: Sequence[Any], columns: Sequence[str]) -> pa.RecordBatch:
+def batch_of_messages(messages: Sequence[Message], columns: Sequence[str]) -> pa.RecordBatch:
     """Records of confluent_kafka as an Arrow batch. Raises ConfigError for an unknown column, and UnsupportedFormat."""
     schema = schema_for(columns)
     arrays = [_column(name, schema.field(name).type, messages) for name in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _place(message: Any) -> tuple[str, int]:
-    return message.topic(), message.partition()
+def _place(message: Message) -> tuple[str, int]:
+    return message.topic() or "", message.partition() or 0
 
 
-def _until_damage(heard: Sequence[Any]) -> tuple[Sequence[Any], Any]:
+def _until_damage(heard: Sequence[Message]) -> tuple[Sequence[Message], Message | None]:
     """The messages before the first error about records that librdkafka cannot decode, and that error, if any."""
     for at, message in enumerate(heard):
         error = message.error()
@@ -300,12 +300,13 @@ def _until_damage(heard: Sequence[Any]) -> tuple[Sequence[Any], Any]:
     return heard, None
 
 
-def _unreadable(message: Any) -> KafkaException:
+def _unreadable(message: Message) -> KafkaException:
     error, place = message.error(), f"{message.topic()}-{message.partition()}, offset {message.offset()}"
+    assert error is not None, "`_until_damage` found it"
     return KafkaException(KafkaError(error.code(), f"{error.str()} [{place}, as the broker gives it]"))
 
 
-def _is_news(message: Any, stop: int) -> bool:
+def _is_news(message: Message, stop: int) -> bool:
     """Whether a message is neither a record nor the end of the range, but an event that librdkafka handles.
 
     Raises KafkaException for an error that librdkafka does not handle.
@@ -314,7 +315,7 @@ def _is_news(message: Any, stop: int) -> bool:
     if error is None:
         return False
     if error.code() == _EOF:
-        return bool(message.offset() < stop)  # the log has grown past this end
+        return (message.offset() or 0) < stop  # the log has grown past this end
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED or error.fatal():
         raise KafkaException(error)
     return True
@@ -328,7 +329,7 @@ def _is_news(message: Any, stop: int) -> bool:
 _client_headers = methodcaller("headers")
 
 
-def _headers(message: Any) -> Sequence[tuple[str, bytes | None]]:
+def _headers(message: Message) -> Sequence[tuple[str, bytes | None]]:
     """A key ends at its first NUL, because the client holds it as a C string."""
     try:
         headers = _client_headers(message)
@@ -343,7 +344,7 @@ def _headers(message: Any) -> Sequence[tuple[str, bytes | None]]:
     return headers or ()
 
 
-def _timestamp_ms(message: Any) -> int:
+def _timestamp_ms(message: Message) -> int:
     """A record of magic 0 has no timestamp: Kafka says -1, the client 0."""
     kind, timestamp_ms = message.timestamp()
     return -1 if kind == TIMESTAMP_NOT_AVAILABLE else int(timestamp_ms)
@@ -364,7 +365,7 @@ _FIELDS: dict[str, Any] = {
 }
 
 
-def _column(name: str, arrow_type: pa.DataType, messages: Sequence[Any]) -> Array:
+def _column(name: str, arrow_type: pa.DataType, messages: Sequence[Message]) -> Array:
     values = [_FIELDS[name](message) for message in messages]
     if name == "headers":
         return headers_array(values)

@@ -13,9 +13,8 @@ Rules of the file:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import LogTruncated
@@ -97,26 +96,27 @@ class KnownLog:
         if self.offset < log_start:
             self._epoch = None
 
-    def took(self, records: Sequence[Any]) -> None:
+    def took(self, records: Sequence[Message]) -> None:
         """Note records of the broker, before they are given. Raises LogTruncated if the store's log has others there.
 
         All of them are of one log. So the first and the last one tell: between them the leader epoch never falls.
         """
         for record in (records[0], records[-1]):
-            offset, epoch = int(record.offset() or 0), leader_epoch_of(record)
+            offset, epoch = record.offset() or 0, leader_epoch_of(record)
             if not (self._lineage.agrees(offset, epoch) or self._lineage_errs(offset)):
                 raise self._truncated(f"the broker's record {offset} is of leader epoch {epoch}", offset)
         self.offset = self._known_end = offset + 1
         self._epoch = epoch if epoch >= 0 else None
         self._is_compared = False
 
-    def heed(self, message: Any) -> bool:
+    def heed(self, message: Message) -> bool:
         """Look at a message that refuses an offset. Raises LogTruncated if it tells that the log has parted.
 
         Returns whether it tells that nothing was compared, or that the log has all known records: another leader may
         have written the records between these and the range. The next assignment compares nothing then.
         """
-        text = message.error().str()
+        error = message.error()
+        text = "" if error is None else error.str()
         parting = end_of_truncated_epoch(text)
         has_known = parting is not None and parting >= self._known_end
         if has_known or lacks_epoch(text) or (is_truncation(text) and self._lineage_errs(self._known_end)):
@@ -145,7 +145,7 @@ class KnownLog:
         )
 
 
-def is_refused_offset(message: Any) -> bool:
+def is_refused_offset(message: Message) -> bool:
     """Whether a message is librdkafka's error about an offset that the log does not have."""
     error = message.error()
-    return error is not None and bool(error.code() == KafkaError._AUTO_OFFSET_RESET)
+    return error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET
