@@ -168,7 +168,7 @@ class RunDecoder:
                 following = header if is_confirmed else self._header(data, end, header.last_offset)
                 self._check_plain(header, epoch, epoch_stop)
                 batch = FramedBatch(header, run.position, data[run.position : end])
-                for row in self._rows(batch, first_offset, sizes.largest):
+                for row in self._rows(batch, first_offset, rows, sizes.largest):
                     rows.append(row)
                     sizes.add(row)
                 if self._aborted is not None and header.last_offset >= first_offset:
@@ -273,7 +273,7 @@ class RunDecoder:
             run.shown.pop(header.producer_id, None)
             run.ended_producers.add(header.producer_id)
 
-    def _rows(self, batch: FramedBatch, first_offset: int, before_bytes: int) -> list[Row]:
+    def _rows(self, batch: FramedBatch, first_offset: int, before: Sequence[Row], before_bytes: int) -> list[Row]:
         header = batch.header
         try:
             check_crc(batch)
@@ -286,7 +286,7 @@ class RunDecoder:
         except RemoteFetchError:
             raise Ended(RunStatus.BAD_STREAM) from None
         if before_bytes + len(area) > MAX_COLUMN_BYTES:
-            raise Ended(RunStatus.FULL if before_bytes else RunStatus.TOO_LARGE)
+            raise Ended(RunStatus.FULL if before else RunStatus.TOO_LARGE)
         return [row for row in records_of(area, Shape.of(header)) if first_offset <= row.offset < self._stop_offset]
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from remote_fetch.decode import run_reference
 from remote_fetch.decode.columns import COLUMNS
 from remote_fetch.decode.record_reference import Ended
-from remote_fetch.decode.run_decoder import Bounds
+from remote_fetch.decode.run_decoder import Bounds, RunReader, Start
 from remote_fetch.decode.run_status import RunStatus
 from remote_fetch.formats.indexes import parse_transaction_index
 from remote_fetch.testing.log_builder import LogBuilder
@@ -41,6 +41,20 @@ def test_what_brokers_wrote() -> None:
                 assert run.status in (RunStatus.END, RunStatus.SPECIAL)
                 rows += sum(batch.num_rows for batch in run.rows.to_arrow())
     assert rows > 1000
+
+
+@pytest.mark.parametrize("columns", [["offset"], ["value"]])
+def test_rows_without_bytes_are_rows_too(columns: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that does not fit beside the rows before it ends the run, also if no column of those has bytes."""
+    small, large = encode_batch(0, [Record(0)]), encode_batch(1, [Record(0, value=b"v" * 100)])
+    monkeypatch.setattr(run_reference, "MAX_COLUMN_BYTES", 50)
+    bounds = Bounds(0, EVERYTHING - 1, EVERYTHING)
+    reader = RunReader("topic", 3, columns, bounds, engine=run_reference)
+    data = memoryview(small + large + encode_batch(2, [Record(0)]))  # the last one confirms the place of the second
+    run = reader.read(data, 0, Start(-1, 0, 0, EVERYTHING))
+    assert (run.status, run.taken) == (RunStatus.FULL, 1)
+    run = reader.read(data, run.position, Start(run.last_offset, 0, 0, EVERYTHING))
+    assert (run.status, run.taken) == (RunStatus.TOO_LARGE, 0)
 
 
 columns_of_a_read = st.lists(st.sampled_from(COLUMNS), min_size=1, unique=True)
