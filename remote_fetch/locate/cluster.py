@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import OFFSET_END, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]
 
 from remote_fetch.deadline import Deadline
@@ -313,7 +313,7 @@ class Cluster:
         with self._making_admin:
             self._check_open()
             if self._admin is None:  # AdminClient defines __len__, so compare with None
-                self._admin = AdminClient(admin_properties(self._properties))
+                self._admin = _made(lambda: AdminClient(admin_properties(self._properties)))
             return self._admin
 
     def consumer(self, isolation: IsolationLevel) -> Consumer:
@@ -355,8 +355,8 @@ class Cluster:
         with self._making:
             self._check_open()
             if (isolation, purpose) not in self._consumers:
-                properties = consumer_properties(self._properties, isolation)
-                self._consumers[isolation, purpose] = Consumer({**properties, **more})
+                properties = {**consumer_properties(self._properties, isolation), **more}
+                self._consumers[isolation, purpose] = _made(lambda: Consumer(properties))
             return self._consumers[isolation, purpose]
 
     def _check_open(self) -> None:
@@ -372,6 +372,19 @@ class Cluster:
             self._admin, self._newcomer = None, Newcomer()
         for consumer in consumers.values():
             consumer.close()
+
+
+def _made(make: Callable[[], T]) -> T:
+    """A client, made once more if its `oauth_cb` has failed. A read that has gone well for hours may need it.
+
+    confluent_kafka waits 10 s for the token, and after a failure librdkafka asks for it again after 10 s.
+    """
+    try:
+        return make()
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.SASL_AUTHENTICATION_FAILED:
+            raise
+    return make()
 
 
 def _begin(make: Callable[[], object]) -> None:

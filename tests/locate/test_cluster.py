@@ -633,6 +633,28 @@ def test_a_client_that_cannot_be_made_fails_the_question(monkeypatch: pytest.Mon
         cluster.names()
 
 
+def test_a_client_that_got_no_token_is_made_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token may fail once, after hours of a read. librdkafka would ask again too late for confluent_kafka."""
+    no_token, wrong = KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._INVALID_ARG
+    codes: list[int] = []
+
+    def make(_: dict[str, Any]) -> Answers:
+        if codes:
+            raise KafkaException(KafkaError(codes.pop(0)))
+        return Answers()
+
+    monkeypatch.setattr("remote_fetch.locate.cluster.Consumer", make)
+    cluster = Cluster({}, timeout_ms=60_000)
+    codes += [no_token]
+    cluster.consumer(LEVEL)
+    for failing in ([no_token, no_token], [wrong]):
+        codes += failing
+        with pytest.raises(KafkaException):
+            cluster.catcher()
+        assert codes == []
+    cluster.close()
+
+
 def test_clients_for_one_question_share_a_token() -> None:
     """A consumer that reads the store asks the brokers a question by such a client every half minute."""
     asked: list[str] = []
