@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from remote_fetch.amounts import counted, human_bytes
@@ -33,10 +32,10 @@ from remote_fetch.cli.printer import iso_time
 from remote_fetch.cli.report import Warnings
 from remote_fetch.errors import ConfigError, UnknownTopic
 from remote_fetch.failures.file_errors import file_fault
-from remote_fetch.locate.snapshot import SnapshotOrigin, dump_timelines
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, Uuid
+from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata
 from remote_fetch.observe import unusable_text
+from remote_fetch.session.locators import save_snapshot
 from remote_fetch.session.parallel import all_at_once
 from remote_fetch.session.session import Session
 
@@ -123,17 +122,10 @@ def _write_files(timelines: Sequence[Timeline], topics: Sequence[str], chart: st
         title = f"Segments of {', '.join(topics) or 'all topics'}"
         draw_chart(chart, chart_of(timeline.segments for timeline in timelines), title)
     if save is not None:
-        _save(save, timelines)
-
-
-def _save(name: str, timelines: Sequence[Timeline]) -> None:
-    """Write the file of `remote.locator.snapshot.file`. It is private, as custom metadata may hold signed URLs."""
-    origin = SnapshotOrigin("", Uuid(bytes(16)), 1, ())  # no replay goes on from this file
-    try:
-        Path(name).touch(0o600)
-        Path(name).write_bytes(dump_timelines(timelines, origin=origin))
-    except OSError as error:
-        raise ConfigError(f"--save {name}: {file_fault(error)}", key="--save") from None
+        try:
+            save_snapshot(save, timelines)
+        except OSError as error:
+            raise ConfigError(f"--save {save}: {file_fault(error)}", key="--save") from None
 
 
 def _print_rows(timelines: Sequence[Timeline], stored: Mapping[RemoteLogSegmentId, int], orphans: int) -> None:

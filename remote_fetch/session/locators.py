@@ -1,4 +1,4 @@
-"""Opens locators: over the listings of a store, over saved timelines, and over the answers of partition leaders.
+"""Opens locators: over listings of a store, over saved timelines, which it saves too, and over answers of leaders.
 
 Rules of the file:
 
@@ -7,7 +7,8 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remote_fetch.config.files import read_file
@@ -17,8 +18,9 @@ from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister
 from remote_fetch.locate.listing import ListingLocator
 from remote_fetch.locate.locator import GuessingLocator, KnownTimelines
-from remote_fetch.locate.snapshot import load_timelines
-from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
+from remote_fetch.locate.snapshot import SnapshotOrigin, dump_timelines, load_timelines
+from remote_fetch.locate.timeline import Timeline
+from remote_fetch.model import IndexType, RemoteLogSegmentMetadata, Uuid
 from remote_fetch.observe import Notice, Observer, SegmentScanned
 from remote_fetch.session.parallel import all_at_once
 from remote_fetch.session.storage import Storage
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from remote_fetch.locate.cluster import Cluster
     from remote_fetch.session.brokers import Brokers
 
-__all__ = ["beside_brokers", "open_broker_locator", "open_listing", "open_snapshot"]
+__all__ = ["beside_brokers", "open_broker_locator", "open_listing", "open_snapshot", "save_snapshot"]
 
 _ANSWER_TIMEOUT_MS = 5_000
 """Longest wait for where one offset lies. A read goes on through the broker after it."""
@@ -64,6 +66,13 @@ def open_snapshot(settings: Settings) -> KnownTimelines:
         return KnownTimelines(load_timelines(data)[1])
     except RemoteFetchError as error:
         raise error.at(object_name=name, hint=f"Check {key}") from None
+
+
+def save_snapshot(name: str, timelines: Sequence[Timeline]) -> None:
+    """Write the file of `open_snapshot`. It is private, as custom metadata may hold signed URLs. Raises OSError."""
+    origin = SnapshotOrigin("", Uuid(bytes(16)), 1, ())  # no replay goes on from this file
+    Path(name).touch(0o600)
+    Path(name).write_bytes(dump_timelines(timelines, origin=origin))
 
 
 def open_broker_locator(settings: Settings, cluster: Cluster, say: Callable[[str], None]) -> BrokerLocator:
