@@ -25,7 +25,7 @@ def test_what_it_refuses(properties: dict[str, Any]) -> None:
 def test_the_key_is_named() -> None:
     with pytest.raises(ConfigError, match=r"no\.such\.key") as raised:
         check_properties({"no.such.key": "1"})
-    assert "configuration.md" in str(raised.value)
+    assert "remote-fetch config keys" in str(raised.value)
 
 
 def test_sasl_without_a_mechanism() -> None:
