@@ -69,6 +69,9 @@ _NOT_SUPPORTED = {
     "arrays. Use DataFrame operations to explicitly deserialize the values.",
     "enable.auto.commit": "Kafka option 'enable.auto.commit' is not supported",
     "interceptor.classes": "Kafka option 'interceptor.classes' is not supported",
+    # librdkafka would prefer it to bootstrap.servers. The Java client does not know it, and ignores it.
+    "metadata.broker.list": "Kafka option 'metadata.broker.list' is not supported. Spark's own source reads from "
+    "'kafka.bootstrap.servers' alone. Leave it out",
 }
 _PARTITIONS = '{"topicA":[0,1],"topicB":[0,1]}'
 _OFFSETS = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'

@@ -138,6 +138,7 @@ def test_what_becomes_of_a_time_that_no_record_reaches() -> None:
         ({"kafka.value.deserializer": "x"}, "Kafka option 'value.deserializer' is not supported as values are"),
         ({"kafka.enable.auto.commit": "x"}, "Kafka option 'enable.auto.commit' is not supported"),
         ({"kafka.interceptor.classes": "x"}, "Kafka option 'interceptor.classes' is not supported"),
+        ({"kafka.metadata.broker.list": "other:9092"}, "Kafka option 'metadata.broker.list' is not supported"),
         (
             {"kafka.isolation.level": "x"},
             "Invalid value x for configuration isolation.level: String must be one of",
