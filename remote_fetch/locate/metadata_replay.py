@@ -339,14 +339,14 @@ class MetadataTopic:
     def _consume(self, consumer: Consumer, replay: Replay, ends: dict[int, int]) -> None:
         """Read to the ends, or until the client is replaced because its leader may hang. A reached end is removed."""
         turn = self._newcomer.turn(consumer, min(ONE_ANSWER_S, self._timeout_ms / 1000))
+        if not turn.is_answered:
+            # librdkafka (2.16) looks for a topic at the moment when it connects. A consumer that is connected
+            # before it knows the topic would look for it only up to a second later.
+            with contextlib.suppress(KafkaException):
+                consumer.list_topics(self.name, timeout=turn.slice_s)
         deadline = Deadline.after(self._timeout_ms / 1000)
         silence = Deadline.after(turn.slice_s) if turn.is_last else deadline
         try:
-            if not turn.is_answered:
-                # librdkafka (2.16) looks for a topic at the moment when it connects. A consumer that is connected
-                # before it knows the topic would look for it only up to a second later.
-                with contextlib.suppress(KafkaException):
-                    consumer.list_topics(self.name, timeout=turn.slice_s)
             # Explicit offsets: librdkafka takes half a second to resolve "the beginning".
             consumer.assign([TopicPartition(self.name, number, replay.read_to[number]) for number in ends])
             while ends:
