@@ -263,8 +263,13 @@ class Merge:
         """
         if self._behind is None or self._behind:
             self._partitions.positions.refresh(self._behind)
-        with self._partitions.positions.frozen():
-            messages = self._librdkafka.consume(count, wait_s)
+        try:
+            with self._partitions.positions.frozen():
+                messages = self._librdkafka.consume(count, wait_s)
+        except BaseException:
+            if self.is_close_due:  # librdkafka's positions are after the records that confluent_kafka has dropped
+                self._partitions.positions.freeze()
+            raise
         self.flush_position()  # as in `_poll_store`
         # Each position takes time, and there may be thousands of partitions for each message.
         self._behind = None if len(messages) > len(self._partitions.assigned) else set(map(key_of_message, messages))

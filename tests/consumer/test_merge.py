@@ -289,6 +289,23 @@ def test_consume_returns_the_records_that_it_has_although_a_handler_of_a_signal_
         bench.merge.consume(4, 1.0)
 
 
+def test_a_handler_of_a_signal_that_closes_and_leaves_commits_no_record_that_is_dropped() -> None:
+    bench = Bench({0: END})
+
+    def consume(*_: object) -> list[Message]:
+        if bench.librdkafka.positions:  # confluent_kafka drops the records that this call has taken
+            bench.librdkafka.positions[0] = 12
+            assert bench.merge.puts_off_close()
+            raise SystemExit
+        bench.librdkafka.positions[0] = 9
+        return [live(0, 8)]
+
+    bench.librdkafka.consume = consume  # type: ignore[assignment, method-assign]
+    assert [message.offset() for message in bench.merge.consume(4, 1.0)] == [8]
+    bench.partitions.positions.store()
+    assert bench.librdkafka.stored == {0: 9}
+
+
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_consume_returns_the_records_that_it_has_before_it_raises(error: type[BaseException]) -> None:
     bench = Bench({0: END})
