@@ -322,8 +322,6 @@ class RemoteConsumer(_Consumer):
     def remote_metrics(self) -> dict[str, Any]:
         """The metrics of KIP-1254, those of each partition under `partitions`. All are 0 if the class is switched off.
 
-        A partition without an event for a day is left out.
-
         - `remote-fetch-{requests,bytes,errors,fallbacks}-{rate,total}`: per second over half a minute, and since the
           start. Errors and fallbacks are also counted by their reason.
         - `remote-fetch-latency-{avg,max}`: milliseconds for a GET.
@@ -331,7 +329,7 @@ class RemoteConsumer(_Consumer):
         - `broker-records-total` and `broker-bytes-total` (bytes of values): records through the broker.
         - `client-id` and `group` are text.
 
-        Waits for nothing. May be called from any thread.
+        A partition without an event for a day is left out. Waits for nothing. May be called from any thread.
         """
         return self._metrics.snapshot()
 
