@@ -336,8 +336,11 @@ class Audit:
         done_bytes = 0
         for segment in self._finished():
             found = list(self._sources.read_deeply(segment))
-            if any(each.kind is FindingKind.MISSING for each in found) and self._is_changed(segment.segment_id):
-                found = []
+            if any(each.kind is FindingKind.MISSING for each in found):
+                if self._is_changed(segment.segment_id):
+                    found = []
+                elif self._book.lacks_object(key_of(segment.segment_id)):  # the listing has told it already
+                    found = [each for each in found if each.kind is not FindingKind.MISSING]
             yield from found
             done_bytes += segment.known_size_bytes or 0
             self._progressed(Position("bytes read", done_bytes, total_bytes, is_bytes=True))

@@ -343,6 +343,16 @@ class AuditBook:
         query = "SELECT EXISTS (SELECT 1 FROM object) OR EXISTS (SELECT 1 FROM record)"
         return not self._db.execute(query).fetchone()[0]
 
+    def lacks_object(self, segment: bytes) -> bool:
+        """Whether the listing lacks an object of the segment, as in `wrong_objects`. After `unclaimed`."""
+        self._db.execute("CREATE INDEX IF NOT EXISTS expected_number ON expected (number)")
+        found = self._db.execute(
+            "SELECT 1 FROM segment s JOIN expected e ON e.number = s.number LEFT JOIN object o ON o.name = e.name "
+            "WHERE s.segment = ? AND e.is_required AND o.name IS NULL",
+            (segment,),
+        )
+        return found.fetchone() is not None
+
     def is_touched(self, segment: bytes) -> bool:
         """Whether the second reading has found a record of the segment."""
         found = self._db.execute("SELECT 1 FROM touched WHERE segment = ?", (segment,)).fetchone()

@@ -348,6 +348,11 @@ def test_a_planted_defect_is_found_and_nothing_else(sound: AuditedTier, name: st
     assert all(finding.text for finding in found)
 
 
+def test_a_lost_log_is_one_finding_of_a_deep_audit(sound: AuditedTier) -> None:
+    _lost(".log")(sound)
+    assert [finding.kind for finding in sound.audit(is_deep=True)] == [KIND.MISSING]
+
+
 def test_objects_that_together_have_another_size(tmp_path: Path) -> None:
     """Aiven's plug-in writes their sum into custom metadata (KIP-917). No other field tells the size of an object."""
     tier = AuditedTier.of(AivenTier("aiven-zstd"), tmp_path / "tier")
