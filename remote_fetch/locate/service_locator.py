@@ -31,6 +31,8 @@ _MAX_SEGMENTS = 2_000_000
 """The most segments of one partition that are held."""
 _REST_S = 10.0
 """How long the service is left alone after it could not answer a question in time."""
+_UNASKED_S = 3600.0
+"""How long a timeline is kept that is not asked for. Its topic may be deleted, or other processes read it."""
 
 
 class ServiceLocator(ExactEnds):
@@ -52,7 +54,9 @@ class ServiceLocator(ExactEnds):
         self._cluster, self._client = cluster, client
         self._say, self._recovered = say, recovered
         self._clock = clock
-        self._known: dict[TopicIdPartition, tuple[Timeline, str]] = {}  # with the tag of the service's answer
+        # With the tag and the time of the service's answer.
+        self._known: dict[TopicIdPartition, tuple[Timeline, str, float]] = {}
+        self._looked_s = clock()
         self._noting = threading.Lock()  # for `_is_failing`
         self._is_failing = False
         self._rests_until_s = float("-inf")
@@ -70,7 +74,8 @@ class ServiceLocator(ExactEnds):
         Raises KafkaException (TOPIC_AUTHORIZATION_FAILED) if the brokers refuse READ; CorruptSegment and Unlocatable
         for an answer about this partition that is wrong.
         """
-        return self._known[partition][0] if partition in self._known else self.refresh(partition)
+        known = self._known.get(partition)
+        return self.refresh(partition) if known is None else known[0]
 
     def refresh(self, partition: TopicIdPartition) -> Timeline:
         """As `timeline`, after a new question. If the service has no answer, the last one counts, if there was one."""
@@ -90,15 +95,26 @@ class ServiceLocator(ExactEnds):
             self._rests_until_s = self._clock() + _REST_S
             return self._before(partition)
         self._answers()
-        self._known[partition] = timeline, tag
+        self._known[partition] = timeline, tag, self._clock()
+        self._drop_unasked()
         return timeline
+
+    def _drop_unasked(self) -> None:
+        """Forget, once in a while, the timelines that were not asked for lately. A later question gets them again."""
+        now_s = self._clock()
+        if now_s - self._looked_s < _UNASKED_S / 4:
+            return
+        self._looked_s = now_s
+        for partition, (_, _, answered_s) in list(self._known.items()):
+            if now_s - answered_s > _UNASKED_S:
+                self._known.pop(partition, None)
 
     def _asked(self, partition: TopicIdPartition) -> tuple[Timeline, str]:
         """The timeline as the service has it now, and its tag. A timeline that has not changed is not sent again."""
         known = self._known.get(partition)
         first = self._client.segments(partition, known_tag="" if known is None else known[1])
         if first is None:
-            return known or (Timeline(partition, (), ()), "")
+            return (Timeline(partition, (), ()), "") if known is None else known[:2]
         found: dict[RemoteLogSegmentId, FoundSegment] = {}
         orphans = malformed = 0
         tag = first.tag
@@ -125,7 +141,8 @@ class ServiceLocator(ExactEnds):
             yield tagged
 
     def _before(self, partition: TopicIdPartition) -> Timeline:
-        return self._known[partition][0] if partition in self._known else Timeline(partition, (), ())
+        known = self._known.get(partition)
+        return Timeline(partition, (), ()) if known is None else known[0]
 
     def _refused(self, partition: TopicIdPartition, error: ReadRefused) -> Timeline:
         """Raise the brokers' refusal. If they do not refuse, the service's refusal locates nothing."""

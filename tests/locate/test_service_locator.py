@@ -140,6 +140,26 @@ def test_pages_of_two_states_have_no_tag(of_second: dict[str, str]) -> None:
     assert "if-none-match" not in known.service.asked[-1][1]
 
 
+def test_a_timeline_that_is_not_asked_for_is_forgotten() -> None:
+    """A consumer follows topics that are made and deleted for weeks."""
+    other = TopicIdPartition(PARTITION.topic_id, "orders", 2)
+
+    def answer(path: str) -> Reply:
+        return Reply(body=page(other, []) if "/partitions/2/" in path else page(PARTITION, [segment(0)]))
+
+    with located(answer) as (known, locator):
+        assert locator.timeline(PARTITION).segments
+        for _ in range(5):
+            assert locator.refresh(other).segments == ()
+            assert len(locator._known) == 2
+            known.now_s += service_locator._UNASKED_S / 4
+        locator.refresh(other)
+        assert locator._known.keys() == {other}
+        before = len(known.service.asked)
+        assert locator.timeline(PARTITION).segments == (segment(0),)
+        assert len(known.service.asked) == before + 1
+
+
 def test_the_later_finish_decides_between_equal_uploads() -> None:
     again = replace(SEGMENT, segment_id=RemoteLogSegmentId(PARTITION, Uuid(bytes(16))))
     for orders in ((1, 2), (2, 1)):
