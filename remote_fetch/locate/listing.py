@@ -100,11 +100,11 @@ class ListingLocator:
         self._keeping = threading.Lock()  # for `_listed`, `_known`
         self._listed: _Segments = {}
         self._known: dict[TopicIdPartition, Timeline] = {}
-        self._inferred: set[tuple[RemoteLogSegmentId, int]] = set()
+        self._inferred: dict[TopicIdPartition, set[tuple[RemoteLogSegmentId, int]]] = {}
 
     def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
         """Whether the segment's end is taken from the start of the next one. The segment may then end before a hole."""
-        return (segment.segment_id, segment.end_offset) in self._inferred
+        return (segment.segment_id, segment.end_offset) in self._inferred.get(segment.topic_id_partition, ())
 
     def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
         """The partitions of a topic (NAME or NAME:ID; None: of all topics), sorted, by a new listing.
@@ -116,9 +116,8 @@ class ListingLocator:
         with self._listing:
             found, named_only = self._list(name, topic_id, numbers)
             with self._keeping:
-                self._listed.update(found)
-                for partition in found:
-                    self._known.pop(partition, None)
+                for partition, listed in found.items():
+                    self._take(partition, listed)
             if topic is None and (found or named_only):
                 return sorted_partitions([*found, *named_only])
             every = of_real_ids(found, named_only, self._list_partition)
@@ -212,9 +211,9 @@ class ListingLocator:
         starts = [one.start_offset for one in timeline.segments if first < one.start_offset <= last]
         end = last_offset_of(segment, self._reader, starts) if starts else last
         if end < last:
-            self._inferred.add((segment.segment_id, end))
+            self._guesses(segment.topic_id_partition).add((segment.segment_id, end))
         else:  # a plan that was made with a wrong guess keeps it: for that plan it stays a guess
-            self._inferred.discard((segment.segment_id, end))
+            self._guesses(segment.topic_id_partition).discard((segment.segment_id, end))
         return replace(segment, end_offset=end)
 
     def _listed_of(self, partition: TopicIdPartition) -> list[RemoteLogSegmentMetadata]:
@@ -225,9 +224,23 @@ class ListingLocator:
         with self._listing:
             listed = self._list_partition(partition)
             with self._keeping:
-                self._listed[partition] = listed
-                self._known.pop(partition, None)
+                self._take(partition, listed)
         return listed
+
+    def _take(self, partition: TopicIdPartition, listed: list[RemoteLogSegmentMetadata]) -> None:
+        """Take a new listing. The guesses about segments that two listings do not have are forgotten.
+
+        A plan may still have the segments of the listing before. Another thread may add a guess now.
+        """
+        there = {segment.segment_id for segment in (*self._listed.get(partition, ()), *listed)}
+        self._listed[partition] = listed
+        self._known.pop(partition, None)
+        guesses = self._guesses(partition)
+        guesses.difference_update([guess for guess in tuple(guesses) if guess[0] not in there])
+
+    def _guesses(self, partition: TopicIdPartition) -> set[tuple[RemoteLogSegmentId, int]]:
+        """The segments of a partition whose end is a guess, each with that end."""
+        return self._inferred.setdefault(partition, set())
 
     def _keep(self, listed: list[RemoteLogSegmentMetadata], timeline: Timeline) -> Timeline:
         """Keep a timeline that was made of this listing, unless a newer listing has come in the meantime."""
@@ -256,7 +269,7 @@ class ListingLocator:
             if last < segment.start_offset and segment.segment_size_in_bytes == 0:
                 raise _empty_at_the_end(segment)
             return last
-        self._inferred.add((segment.segment_id, next_start - 1))
+        self._guesses(segment.topic_id_partition).add((segment.segment_id, next_start - 1))
         return next_start - 1
 
 

@@ -251,6 +251,21 @@ class TestEnds:
         # A byte more than was listed, so that the store confirms the end.
         assert reader.asked == [(len(bucket.log(0)) * 3 // 4, len(bucket.log(0)) + 1)]
 
+    def test_guesses_about_segments_that_are_gone_are_forgotten(self) -> None:
+        """Segments come and age out for weeks."""
+        bucket = Bucket(plain_log().segments(DENSE))
+        segments = [replace(one, end_offset=-1) for one in bucket.metadata]
+        locator = ListingLocator(Listings(lambda topic: iter(segments)), BucketReader(bucket))
+        (partition,) = locator.partitions("topic")
+        first, *_ = locator.timeline(partition).segments
+        assert len(locator._inferred[partition]) == 2
+        del segments[0]
+        locator.refresh(partition)
+        assert locator.end_is_inferred(first)  # a plan may have it
+        locator.refresh(partition)
+        assert not locator.end_is_inferred(first)
+        assert len(locator._inferred[partition]) == 1
+
     def test_an_end_that_is_listed_is_believed(self) -> None:
         bucket = Bucket(plain_log().segments())
         reader = BucketReader(bucket)
