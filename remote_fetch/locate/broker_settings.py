@@ -176,12 +176,18 @@ def _tokens_of(given: Mapping[str, Any], token_provider: type) -> Any:
     """The user's `oauth_cb` as a token provider of kafka-python."""
     tokens = TokenCache(given["oauth_cb"], str(given.get("sasl.oauthbearer.config", "")))
 
+    def answer_of_callback() -> tuple[Any, ...]:
+        try:
+            return tokens.answer
+        except Exception as error:  # the application's callback may raise any class; kafka-python logs its text
+            raise ValueError(f"oauth_cb gave no token: it raised {type(error).__name__}") from None
+
     class TokenProvider(token_provider):  # type: ignore[misc]
         def token(self) -> str:
-            return str(tokens.answer[0])
+            return str(answer_of_callback()[0])
 
         def extensions(self) -> dict[str, str]:
-            answer = tokens.answer
+            answer = answer_of_callback()
             return dict(answer[3]) if len(answer) > 3 else {}
 
     return TokenProvider()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import ssl
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,19 @@ def test_a_token_is_kept_until_shortly_before_its_end(monkeypatch: pytest.Monkey
     now_s = 1070.5
     assert tokens.token() == "token 2"
     assert asked == ["scope=x", "scope=x"]
+
+
+def test_the_text_of_a_callback_that_fails_is_not_logged() -> None:
+    """It may hold a secret, such as a URL, and kafka-python logs each error of a connection."""
+
+    def callback(config: str) -> tuple[str, float]:
+        raise OSError("https://me:s3cret@tokens/")
+
+    tokens = tokens_of(callback)
+    for ask in (tokens.token, tokens.extensions):
+        with pytest.raises(ValueError, match=r"^oauth_cb gave no token: it raised OSError$") as raised:
+            ask()
+        assert "s3cret" not in "".join(traceback.format_exception(raised.value))
 
 
 def test_extensions_of_a_token() -> None:
