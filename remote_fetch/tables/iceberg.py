@@ -190,6 +190,8 @@ class IcebergTarget:
         progress = {_PROGRESS + addition.reads.topic: addition.total.dump()}
         now = {_JOB: addition.job_id, _READS: addition.reads.dump()}
         metadata = table.metadata
+        is_empty = table.current_snapshot() is None
+        stale = [key for key in metadata.properties if is_empty and key.startswith(_PROGRESS)]
         # pyiceberg takes a file's partition from the bounds. Without them it is that of null, which queries pass over.
         bounds = {_METRICS + name: "full" for name, _ in self._partitioned_by()}
         properties = {**metadata.properties, **metrics, **bounds, _RETRIES: "0"}
@@ -200,8 +202,8 @@ class IcebergTarget:
             with table.transaction() as transaction:
                 with transaction.update_schema() as update:
                     update.union_by_name(schema)
-                if table.current_snapshot() is None:
-                    transaction.remove_properties(*(key for key in metadata.properties if key.startswith(_PROGRESS)))
+                if stale:
+                    transaction.remove_properties(*stale)
                 transaction.set_properties(progress)
                 paths = [posixpath.join(location, path) for path, _ in addition.files]
                 # Paths are new: each has the name of an attempt. The check would read all manifests.
