@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -78,8 +78,11 @@ def in_timeline(timeline: Timeline) -> Segments:
 
 def in_tier(rig: Rig, topic: str, partition: int) -> Segments:
     """Start offset, segment id and size of each `.log` file in the partition's directory of the tier."""
-    logs = tier_folder(rig, topic, partition).glob("*.log")
-    return {(int(log.stem[:20]), log.stem[21:], log.stat().st_size) for log in logs}
+    found: Segments = set()
+    for log in tier_folder(rig, topic, partition).glob("*.log"):
+        with suppress(FileNotFoundError):  # the broker may delete it at this moment
+            found.add((int(log.stem[:20]), log.stem[21:], log.stat().st_size))
+    return found
 
 
 def assert_gapless(timeline: Timeline, stop: int) -> None:
