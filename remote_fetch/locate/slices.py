@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
+from weakref import ref
 
 from confluent_kafka import KafkaException
 
@@ -69,27 +70,31 @@ class Newcomer:
     second each new client would be replaced before it is connected, again and again.
 
     It knows the last client that has asked. Several threads may ask with it at the same time: the silences of questions
-    that began before the first silence count as one.
+    that began before the first silence count as one. It does not keep a client alive that was replaced.
     """
 
     def __init__(self) -> None:
-        self._client: object = None
+        self._client: Callable[[], object] = _none
         self._is_answered = self._was_silent = False
 
     def turn(self, client: object, timeout_s: float) -> Turn:
         """The next question of a client. After its first silence, a client that was never answered has half a slice."""
-        if client is not self._client:
-            self._client, self._is_answered, self._was_silent = client, False, False
+        if client is not self._client():
+            self._client, self._is_answered, self._was_silent = ref(client), False, False
         is_spared = self._was_silent and not self._is_answered
         slice_s = timeout_s / 2 if is_spared and timeout_s <= ONE_ANSWER_S else timeout_s
         return Turn(client, slice_s, self._was_silent or self._is_answered, self._is_answered)
 
     def note_answer(self, turn: Turn) -> None:
         """Note that a question was answered."""
-        if turn.client is self._client:
+        if turn.client is self._client():
             self._is_answered = True
 
     def note_silence(self, turn: Turn) -> None:
         """Note that a question was not answered. A client that is replaced then ends with its last reference."""
-        if turn.client is self._client:
-            self._client, self._was_silent = (None if turn.is_last else turn.client), True
+        if turn.client is self._client():
+            self._client, self._was_silent = (_none if turn.is_last else self._client), True
+
+
+def _none() -> None:
+    pass

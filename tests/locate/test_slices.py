@@ -92,7 +92,7 @@ def test_the_caller_may_let_other_errors_pass() -> None:
 
 def test_threads_wait_for_the_same_new_client() -> None:
     """Else the second silence, a moment after the first one, would replace the client before it is connected."""
-    newcomer, client = Newcomer(), object()
+    newcomer, client = Newcomer(), Leader(0)
     first, second = newcomer.turn(client, 3), newcomer.turn(client, 3)
     newcomer.note_silence(first)
     newcomer.note_silence(second)
@@ -103,7 +103,7 @@ def test_threads_wait_for_the_same_new_client() -> None:
 
 
 def test_a_client_that_was_answered_is_replaced_after_its_first_silence() -> None:
-    newcomer, client = Newcomer(), object()
+    newcomer, client = Newcomer(), Leader(0)
     slow, quick = newcomer.turn(client, 3), newcomer.turn(client, 3)
     newcomer.note_silence(slow)
     newcomer.note_answer(quick)
@@ -113,8 +113,8 @@ def test_a_client_that_was_answered_is_replaced_after_its_first_silence() -> Non
 def test_a_new_client_at_the_place_of_an_old_one_is_a_new_client() -> None:
     """CPython gives a new object the `id` of one that has just ended, so the next AdminClient often has it."""
     newcomer = Newcomer()
-    newcomer.note_answer(newcomer.turn(object(), 3))
-    assert not newcomer.turn(object(), 3).is_last
+    newcomer.note_answer(newcomer.turn(Leader(0), 3))
+    assert not newcomer.turn(Leader(0), 3).is_last
 
 
 def test_a_client_that_is_replaced_is_let_go() -> None:
@@ -127,10 +127,18 @@ def test_a_client_that_is_replaced_is_let_go() -> None:
     assert ended() is None
 
 
+def test_a_client_that_its_owner_drops_is_let_go() -> None:
+    newcomer, client = Newcomer(), Leader(0)
+    ended = weakref.ref(client)
+    newcomer.note_answer(newcomer.turn(client, 3))
+    del client
+    assert ended() is None
+
+
 def test_an_answer_to_an_old_client_is_none_to_the_new_one() -> None:
     newcomer = Newcomer()
-    old = newcomer.turn(object(), 3)
-    new = newcomer.turn(object(), 3)
+    old = newcomer.turn(Leader(0), 3)
+    new = newcomer.turn(Leader(0), 3)
     newcomer.note_answer(old)
     newcomer.note_silence(old)
     assert not newcomer.turn(new.client, 3).is_last
