@@ -13,7 +13,7 @@ from typing import Any
 
 from remote_fetch.model import IsolationLevel
 
-__all__ = ["NO_LONG_POLL", "PROBE", "admin_properties", "consumer_properties"]
+__all__ = ["NO_LONG_POLL", "PROBE", "QUIET", "admin_properties", "consumer_properties"]
 
 _GROUP = "remote-fetch"
 """librdkafka demands a group id, also of a consumer that joins no group."""
@@ -29,6 +29,10 @@ refuses a zstd batch that inflates to more. A lower value would not fit each `fe
 _LOG_LEVEL = 3
 """For clients that the application does not know: librdkafka logs only errors. It warns about requests that time out
 while a leader moves or a broker is away (REQTMOUT). This package waits then, and reports it if it takes long."""
+QUIET = {"log_level": 2}
+"""Below the level of a failed connection. While all brokers are away, librdkafka (2.16) goes back to
+`bootstrap.servers` after each failure (KIP-899). So it logs up to a hundred a second, and its own limit for lines that
+repeat does not hold."""
 _NO_STATISTICS = {"statistics.interval.ms": 0}
 """For a client that is not polled for long: until then librdkafka keeps all its statistics in memory, 8 KB each."""
 NO_LONG_POLL = {"fetch.wait.max.ms": 10, **_NO_STATISTICS}

@@ -29,7 +29,7 @@ from remote_fetch.kafka_clients import AdminClient, Consumer
 from remote_fetch.locate.admin_offsets import AdminOffsets
 from remote_fetch.locate.answers import LogEnds, addresses_of, raw_uuid, settings_of
 from remote_fetch.locate.broker_settings import TokenCache
-from remote_fetch.locate.clients import NO_LONG_POLL, PROBE, admin_properties, consumer_properties
+from remote_fetch.locate.clients import NO_LONG_POLL, PROBE, QUIET, admin_properties, consumer_properties
 from remote_fetch.locate.consumer_offsets import ConsumerOffsets
 from remote_fetch.locate.contact import SERVERS_KEY, first_contact
 from remote_fetch.locate.epoch_prober import EpochProber
@@ -340,6 +340,12 @@ class Cluster:
     def catcher(self) -> Consumer:
         """The consumer for topics that are read to their end again and again, such as `__remote_log_metadata`."""
         return self._consumer(IsolationLevel.READ_UNCOMMITTED, "catcher", NO_LONG_POLL)
+
+    def log_less(self) -> None:
+        """Make new clients, which do not log failed connections. The caller reports brokers that are away."""
+        with self._making_admin, self._making:
+            self._properties = {**QUIET, **self._properties}
+            self._admin, self._consumers = None, {}
 
     def replace(self, consumer: Consumer) -> None:
         """Make a new consumer when the next one is asked for: this one may have lost all brokers for ever.

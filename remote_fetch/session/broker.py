@@ -112,10 +112,12 @@ class BrokerReader:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the records from these offsets on, as they are written, without end.
 
-        `lineages` has the leader epochs of the records that the store gave before.
+        `lineages` has the leader epochs of the records that the store gave before. If no broker answers, a notice
+        reports it once, and librdkafka does not log each failed connection.
 
         Raises the errors of `read`, except that an offset outside the log raises KafkaException.
         """
+        self._cluster.log_less()
         logs = {
             (partition.topic, partition.partition): KnownLog(
                 self._guard, partition, start, lineages.get(partition, _NO_STORE)
@@ -169,9 +171,7 @@ class BrokerReader:
                 heard_at = self._clock()
             elif logs and self._clock() - heard_at > self._stall_s:
                 heard_at = self._clock()
-                with suppress(KafkaException):  # the brokers may be away: librdkafka waits for them
-                    partition = next(iter(logs.values())).partition
-                    self._cluster.log_bounds(partition, isolation, by_consumer=True)  # may replace it
+                self._guard.look(next(iter(logs.values())).partition, isolation)  # may replace it
 
     def _wait_ready(self, step: BrokerRange, isolation: IsolationLevel, pace: Pace, log: KnownLog) -> int | None:
         """Wait until the log holds the next offset, and return its end. None: the log start has passed the whole range.

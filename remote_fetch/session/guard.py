@@ -154,6 +154,15 @@ class LogGuard:
         self._heard[partition] = _Heard(told.log_start_offset or 0, now, self._clock() + _LOG_START_S)
         return told
 
+    def look(self, partition: TopicIdPartition, isolation: IsolationLevel) -> None:
+        """Ask for the ends of the log with the consumer of `isolation`, and report once that the broker is away."""
+        try:
+            self._cluster.log_bounds(partition, isolation, by_consumer=True)
+            self._is_away = False
+        except KafkaException as error:
+            if is_passing(error):
+                self._say_away(partition, error)
+
     def confirm(self, partition: TopicIdPartition) -> None:
         """Check now what `authorise` checks. After that, records that were fetched by the topic's name are its records.
 

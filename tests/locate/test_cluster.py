@@ -710,3 +710,26 @@ def test_a_topic_s_settings_tell_whether_it_is_tiered(
 
     monkeypatch.setattr(cluster, "topic_settings", refuse)
     assert cluster.is_tiered("t") is None
+
+
+@pytest.mark.parametrize(
+    ("is_quiet", "given", "says"), [(False, {}, True), (True, {}, False), (True, {"log_level": 3}, True)]
+)
+def test_who_reports_that_brokers_are_away_can_keep_librdkafka_quiet(
+    *, is_quiet: bool, given: dict[str, Any], says: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cluster = Cluster({"bootstrap.servers": "127.0.0.1:1", **given}, timeout_ms=1000)
+    old = cluster.consumer(LEVEL)
+    if is_quiet:
+        cluster.log_less()
+        assert cluster.consumer(LEVEL) is not old, "the level of a client does not change"
+        del old
+        capfd.readouterr()
+    with pytest.raises(KafkaException):
+        cluster.log_bounds(PARTITION, LEVEL, by_consumer=True)
+    said = capfd.readouterr().err
+    while says and "|FAIL|" not in said:
+        time.sleep(0.1)
+        said += capfd.readouterr().err
+    assert ("|FAIL|" in said) is says
+    cluster.close()

@@ -38,6 +38,9 @@ class Stubs:
     def consumer(self, isolation: IsolationLevel) -> Consumer:
         return self._consumer
 
+    def log_less(self) -> None:
+        pass
+
     def confirm(self, partition: TopicIdPartition) -> None:
         pass
 

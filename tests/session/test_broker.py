@@ -83,7 +83,11 @@ class Broker:
     now_s: float = 0.0
     at: int = -1
     assigned: list[int] = field(default_factory=list)
+    logs_less: bool = False
     answers: Iterator[Sequence[Message]] = field(init=False)
+
+    def log_less(self) -> None:
+        self.logs_less = True
 
     def __post_init__(self) -> None:
         self.answers = iter(self.script)
@@ -566,6 +570,26 @@ def test_another_consumer_follows_after_one_that_was_replaced() -> None:
     assert [next(rows).column("offset").to_pylist() for _ in range(2)] == [[7, 8], [9, 10, 11]]
     assert (lost.assigned, successor.assigned) == ([7], [9])
     assert lost.at == -1, "the partition is given back"
+    rows.close()  # type: ignore[attr-defined]
+
+
+def test_a_broker_that_is_away_while_it_is_followed_is_said_once() -> None:
+    heard: list[Event] = []
+    silence = [()] * (int(STALL_S) + 2)
+    broker = Broker([records(7, 8), *silence, *silence, records(8, 9), *silence, records(9, 10)])
+    rows = reader_of(broker, heard.append).follow({PARTITION: 7}, UNCOMMITTED, ("offset",))
+
+    def said_before(offset: int) -> list[str]:
+        assert next(rows).column("offset").to_pylist() == [offset]
+        return [event.text for event in heard if isinstance(event, Notice)]
+
+    assert said_before(7) == []
+    assert broker.logs_less, "librdkafka says nothing itself"
+    broker.errors = [KafkaError(KafkaError._ALL_BROKERS_DOWN, "all are down") for _ in range(2)]
+    once = ["topic-0: the broker does not answer (all are down); still asking"]
+    assert said_before(8) == once
+    broker.errors = [KafkaError(KafkaError._TRANSPORT, "it went away")]
+    assert said_before(9) == [*once, "topic-0: the broker does not answer (it went away); still asking"]
     rows.close()  # type: ignore[attr-defined]
 
 
