@@ -132,7 +132,11 @@ class Merge:
             wait_s = 0.0
         elif wait_s > self._longest_wait_s:
             wait_s = self._longest_wait_s
-        message = self._poll_librdkafka(wait_s)
+        try:
+            message = self._poll_librdkafka(wait_s)
+        except BaseException:
+            self._freeze_if_closing()
+            raise
         if message is None:
             self._callbacks.raise_kept()
             return self._poll_store(now_s, deadline_s)
@@ -192,6 +196,11 @@ class Merge:
         """
         self.is_close_due = self._is_running
         return self.is_close_due
+
+    def _freeze_if_closing(self) -> None:
+        """After the error of a handler of a signal: librdkafka's positions are after the records that are dropped."""
+        if self.is_close_due:
+            self._partitions.positions.freeze()
 
     def flush_position(self) -> None:
         """Update the position of the partition whose records `poll` returns. Call this before the position is used."""
@@ -267,8 +276,7 @@ class Merge:
             with self._partitions.positions.frozen():
                 messages = self._librdkafka.consume(count, wait_s)
         except BaseException:
-            if self.is_close_due:  # librdkafka's positions are after the records that confluent_kafka has dropped
-                self._partitions.positions.freeze()
+            self._freeze_if_closing()
             raise
         self.flush_position()  # as in `_poll_store`
         # Each position takes time, and there may be thousands of partitions for each message.

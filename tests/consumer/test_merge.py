@@ -306,6 +306,26 @@ def test_a_handler_of_a_signal_that_closes_and_leaves_commits_no_record_that_is_
     assert bench.librdkafka.stored == {0: 9}
 
 
+def test_a_handler_that_closes_and_leaves_in_a_poll_commits_no_record_that_is_dropped() -> None:
+    """Python calls the handler when the call of librdkafka has ended, and drops the record that it has returned."""
+    bench = Bench({0: END})
+    bench.librdkafka.live.append(live(0, 8))
+    assert bench.merge.poll(1.0) is not None
+    bench.librdkafka.positions[0] = 9
+    bench.partitions.positions.store()
+
+    def poll(_: float) -> Message | None:
+        bench.librdkafka.positions[0] = 10
+        assert bench.merge.puts_off_close()
+        raise SystemExit
+
+    bench.merge._poll_librdkafka = poll  # type: ignore[assignment]
+    with pytest.raises(SystemExit):
+        bench.merge.poll(1.0)
+    bench.partitions.positions.store()
+    assert bench.librdkafka.stored == {0: 9}
+
+
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_consume_returns_the_records_that_it_has_before_it_raises(error: type[BaseException]) -> None:
     bench = Bench({0: END})
