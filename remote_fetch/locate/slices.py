@@ -91,7 +91,7 @@ class Newcomer:
             self._is_answered = True
 
     def note_silence(self, turn: Turn) -> None:
-        """Note that a question was not answered. A client that is replaced then ends with its last reference."""
+        """Note that a question was not answered. A client that is not replaced then is a newcomer again."""
         if turn.client is self._client():
             self._client, self._was_silent = (_none if turn.is_last else self._client), True
 

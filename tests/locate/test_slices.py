@@ -117,17 +117,16 @@ def test_a_new_client_at_the_place_of_an_old_one_is_a_new_client() -> None:
     assert not newcomer.turn(Leader(0), 3).is_last
 
 
-def test_a_client_that_is_replaced_is_let_go() -> None:
-    """It has threads and sockets, and ends with its last reference."""
+def test_a_client_that_stays_after_its_last_turn_is_a_newcomer_again() -> None:
+    """Its owner may not replace it while it has an assignment."""
     newcomer, client = Newcomer(), Leader(0)
-    ended = weakref.ref(client)
     newcomer.note_answer(newcomer.turn(client, 3))
     newcomer.note_silence(newcomer.turn(client, 3))
-    del client
-    assert ended() is None
+    assert not newcomer.turn(client, 3).is_last
 
 
 def test_a_client_that_its_owner_drops_is_let_go() -> None:
+    """It has threads and sockets, and ends with its last reference."""
     newcomer, client = Newcomer(), Leader(0)
     ended = weakref.ref(client)
     newcomer.note_answer(newcomer.turn(client, 3))
