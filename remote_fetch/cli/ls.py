@@ -95,7 +95,7 @@ def print_segments(
     session.check_located()
     for timeline in timelines:
         session.note_unusable(timeline)
-    _write_files(timelines, topics, chart, save)
+    _write_files(session, timelines, topics, chart, save)
     if as_json:
         for timeline in timelines:
             for segment in _lines(timeline):
@@ -117,13 +117,15 @@ def print_segments(
         print(unusable)
 
 
-def _write_files(timelines: Sequence[Timeline], topics: Sequence[str], chart: str | None, save: str | None) -> None:
+def _write_files(
+    session: Session, timelines: Sequence[Timeline], topics: Sequence[str], chart: str | None, save: str | None
+) -> None:
     if chart is not None:
         title = f"Segments of {', '.join(topics) or 'all topics'}"
         draw_chart(chart, chart_of(timeline.segments for timeline in timelines), title)
     if save is not None:
         try:
-            save_snapshot(save, timelines)
+            save_snapshot(save, timelines, session.locator)
         except OSError as error:
             raise ConfigError(f"--save {save}: {file_fault(error)}", key="--save") from None
 

@@ -17,7 +17,7 @@ from remote_fetch.errors import ConfigError, RemoteFetchError
 from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister
 from remote_fetch.locate.listing import ListingLocator
-from remote_fetch.locate.locator import GuessingLocator, KnownTimelines
+from remote_fetch.locate.locator import EndMeasurer, GuessingLocator, KnownTimelines
 from remote_fetch.locate.snapshot import SnapshotOrigin, dump_timelines, load_timelines
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata, Uuid
@@ -68,11 +68,18 @@ def open_snapshot(settings: Settings) -> KnownTimelines:
         raise error.at(object_name=name, hint=f"Check {key}") from None
 
 
-def save_snapshot(name: str, timelines: Sequence[Timeline]) -> None:
-    """Write the file of `open_snapshot`. It is private, as custom metadata may hold signed URLs. Raises OSError."""
+def save_snapshot(name: str, timelines: Sequence[Timeline], measurer: EndMeasurer) -> None:
+    """Write the file of `open_snapshot`. It is private, as custom metadata may hold signed URLs. Raises OSError.
+
+    A reader of the file takes each end for the real one. So ends that are guesses are measured in the segments first.
+    """
+    measured = []
+    for timeline in timelines:
+        guessed = [segment for segment in timeline.segments if measurer.end_is_inferred(segment)]
+        measured.append(measurer.measure(timeline.partition, guessed) if guessed else timeline)
     origin = SnapshotOrigin("", Uuid(bytes(16)), 1, ())  # no replay goes on from this file
     Path(name).touch(0o600)
-    Path(name).write_bytes(dump_timelines(timelines, origin=origin))
+    Path(name).write_bytes(dump_timelines(measured, origin=origin))
 
 
 def open_broker_locator(settings: Settings, cluster: Cluster, say: Callable[[str], None]) -> BrokerLocator:

@@ -20,8 +20,10 @@ from remote_fetch.model import UNKNOWN_SIZE, LogBounds, Uuid
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
+from remote_fetch.testing.segments import SegmentOptions
+from remote_fetch.testing.stores import write_kafka_local
 from tests.golden.conftest import AivenTier
-from tests.scan.bucket import snapshot_config
+from tests.scan.bucket import plain_log, snapshot_config
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -254,3 +256,15 @@ def test_a_saved_listing_reads_without_one(run: Run, bucket: str, tmp_path: Path
     assert found.stdout
     refused = run("ls", "--url", bucket, "--save", str(tmp_path / "no" / "folder"))
     assert (refused.code, refused.stderr.partition(": ")[2].partition(":")[0]) == (1, f"--save {tmp_path}/no/folder")
+
+
+def test_a_saved_listing_has_the_real_ends(run: Run, tmp_path: Path) -> None:
+    """Two leaders have uploaded the same offsets. A listing guesses that the first segment ends before the second."""
+    log, saved = plain_log(), tmp_path / "timelines.bin"
+    uploads = [*log.segments(cuts=[0, 40]), *log.segments(SegmentOptions(upload=1), cuts=[10, 20]), log.segments()[2]]
+    url = str(write_kafka_local(tmp_path, uploads))
+    assert run("ls", "--url", url, "--save", str(saved)).code == 0
+    snapshot = ("-X", "remote.locator=snapshot", "-X", f"remote.locator.snapshot.file={saved}")
+    for first in (0, 15, 20):
+        found = run("cat", "-t", "topic", "-o", str(first), "-e", "-q", "-f", "%o ", "--url", url, *snapshot)
+        assert (found.code, list(map(int, found.stdout.split()))) == (0, list(range(first, 60)))
