@@ -132,7 +132,7 @@ class IcebergTarget:
         saved = next((text for text in (_summary(snapshot).get(key) for snapshot in history) if text is not None), None)
         if saved is not None:
             return self._parsed(saved)
-        if history and history[-1].parent_snapshot_id is None and history[-1].sequence_number == _FIRST:
+        if history[-1].parent_snapshot_id is None and history[-1].sequence_number == _FIRST:
             return None
         saved = self._table.properties.get(key)
         if saved is None:
