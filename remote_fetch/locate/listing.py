@@ -225,16 +225,19 @@ class ListingLocator:
             listed = self._list_partition(partition)
             with self._keeping:
                 self._take(partition, listed)
-        return listed
+                return self._listed[partition]
 
     def _take(self, partition: TopicIdPartition, listed: list[RemoteLogSegmentMetadata]) -> None:
-        """Take a new listing. The guesses about segments that two listings do not have are forgotten.
+        """Take a new listing. If it is as the last one, what was measured since stays.
 
-        A plan may still have the segments of the listing before. Another thread may add a guess now.
+        The guesses about segments that two listings do not have are forgotten. A plan may still have the segments of
+        the listing before. Another thread may add a guess now.
         """
-        there = {segment.segment_id for segment in (*self._listed.get(partition, ()), *listed)}
-        self._listed[partition] = listed
-        self._known.pop(partition, None)
+        before = self._listed.get(partition)
+        there = {segment.segment_id for segment in (*(before or ()), *listed)}
+        if listed != before:
+            self._listed[partition] = listed
+            self._known.pop(partition, None)
         guesses = self._guesses(partition)
         guesses.difference_update([guess for guess in tuple(guesses) if guess[0] not in there])
 

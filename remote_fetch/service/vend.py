@@ -24,6 +24,7 @@ from remote_fetch.service.queries import SegmentsQuery
 from remote_fetch.service.refusals import Refusal
 from remote_fetch.service.settings import MAX_ANSWER_BYTES, MAX_COMMITTED_SEGMENTS, MAX_SEGMENTS
 from remote_fetch.service.tags import Tags
+from remote_fetch.session.locators import with_real_ends
 from remote_fetch.session.session import Session
 
 __all__ = ["Tagged", "Vending"]
@@ -69,7 +70,8 @@ class Vending:
             raise Refusal(503, code, f"the storage does not tell: {error.message}", _RETRY_S) from None
 
     def _tagged(self, partition: TopicIdPartition, query: SegmentsQuery, known_tag: str | None) -> Tagged:
-        whole = self._session.locator.timeline(partition)
+        locator = self._session.locator
+        whole = with_real_ends(locator, locator.timeline(partition))  # a client takes each end for the real one
         tag = "" if query.kinds else self._tags.of(whole)
         if tag and tag == known_tag:
             return Tagged(None, tag)

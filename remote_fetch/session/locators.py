@@ -31,7 +31,14 @@ if TYPE_CHECKING:
     from remote_fetch.locate.cluster import Cluster
     from remote_fetch.session.brokers import Brokers
 
-__all__ = ["beside_brokers", "open_broker_locator", "open_listing", "open_snapshot", "save_snapshot"]
+__all__ = [
+    "beside_brokers",
+    "open_broker_locator",
+    "open_listing",
+    "open_snapshot",
+    "save_snapshot",
+    "with_real_ends",
+]
 
 _ANSWER_TIMEOUT_MS = 5_000
 """Longest wait for where one offset lies. A read goes on through the broker after it."""
@@ -68,15 +75,21 @@ def open_snapshot(settings: Settings) -> KnownTimelines:
         raise error.at(object_name=name, hint=f"Check {key}") from None
 
 
+def with_real_ends(measurer: EndMeasurer, timeline: Timeline) -> Timeline:
+    """The timeline for a reader that takes each end for the real one: ends that are guesses are measured first.
+
+    Raises the errors of a fetcher.
+    """
+    guessed = [segment for segment in timeline.segments if measurer.end_is_inferred(segment)]
+    return measurer.measure(timeline.partition, guessed) if guessed else timeline
+
+
 def save_snapshot(name: str, timelines: Sequence[Timeline], measurer: EndMeasurer) -> None:
     """Write the file of `open_snapshot`. It is private, as custom metadata may hold signed URLs. Raises OSError.
 
-    A reader of the file takes each end for the real one. So ends that are guesses are measured in the segments first.
+    A reader of the file takes each end for the real one.
     """
-    measured = []
-    for timeline in timelines:
-        guessed = [segment for segment in timeline.segments if measurer.end_is_inferred(segment)]
-        measured.append(measurer.measure(timeline.partition, guessed) if guessed else timeline)
+    measured = [with_real_ends(measurer, timeline) for timeline in timelines]
     origin = SnapshotOrigin("", Uuid(bytes(16)), 1, ())  # no replay goes on from this file
     Path(name).touch(0o600)
     Path(name).write_bytes(dump_timelines(measured, origin=origin))

@@ -14,6 +14,7 @@ from remote_fetch.errors import UnknownTopic, Unlocatable
 from remote_fetch.locate.listing import ListingLocator, Listings
 from remote_fetch.locate.locator import SharedLocator
 from remote_fetch.model import UNKNOWN_SIZE, IndexType, RemoteLogSegmentMetadata, Survey, TopicIdPartition, Uuid
+from remote_fetch.session.locators import with_real_ends
 from remote_fetch.session.parallel import all_at_once
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
@@ -265,6 +266,19 @@ class TestEnds:
         locator.refresh(partition)
         assert not locator.end_is_inferred(first)
         assert len(locator._inferred[partition]) == 1
+
+    def test_what_was_measured_stays_until_the_listing_changes(self) -> None:
+        """The service lists its store every half minute, and measures all guesses before it answers."""
+        bucket = Bucket(plain_log().segments(DENSE))
+        segments, reader = [replace(one, end_offset=-1) for one in bucket.metadata], BucketReader(bucket)
+        locator = ListingLocator(Listings(lambda topic: iter(segments)), reader)
+        (partition,) = locator.partitions("topic")
+        measured = with_real_ends(locator, locator.timeline(partition))
+        asked = len(reader.asked)
+        assert locator.refresh(partition) is with_real_ends(locator, measured) is measured
+        assert len(reader.asked) == asked
+        del segments[0]
+        assert locator.end_is_inferred(locator.refresh(partition).segments[0])
 
     def test_an_end_that_is_listed_is_believed(self) -> None:
         bucket = Bucket(plain_log().segments())

@@ -6,7 +6,7 @@ import json
 import logging
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -14,14 +14,17 @@ import httpx2 as httpx
 import pytest
 from starlette.testclient import TestClient
 
+from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError, StorageUnavailable
 from remote_fetch.model import OBJECT_KINDS, UNKNOWN_SIZE, IndexType, RemoteLogSegmentMetadata, Uuid
 from remote_fetch.service.app import Service
+from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import TOPIC_ID
+from remote_fetch.testing.segments import SegmentOptions
 from tests.cases import each_of
 from tests.eventually import eventually
 from tests.locate.timelines import timeline_of
-from tests.scan.bucket import Bucket
+from tests.scan.bucket import Bucket, plain_log
 from tests.service.fakes import (
     PASSWORD,
     SETTINGS,
@@ -77,6 +80,22 @@ def one_waiting(client: TestClient, brokers: FakeBrokers) -> Iterator[None]:
 
 
 class TestSegments:
+    @pytest.mark.parametrize("first", [0, 15, 20])
+    def test_the_real_ends_of_a_store_that_is_listed(self, first: int) -> None:
+        """Two leaders have uploaded the same offsets. A listing guesses that a segment ends where the next begins."""
+        log = plain_log()
+        of_another_leader = log.segments(SegmentOptions(upload=1), cuts=[10, 20])
+        bucket = SigningBucket([*log.segments(cuts=[0, 40]), *of_another_leader, log.segments()[2]])
+        with Session(Config.parse({"remote.locator": "listing"}), bucket) as session:
+            service = Service(session, SETTINGS, FakeBrokers().ask)
+            with closing(service), TestClient(service.app) as client:
+                answer = client.get(f"{SEGMENTS}?from={first}", headers=basic())
+        assert answer.status_code == 200, answer.text
+        found = [range(one["start_offset"], one["end_offset"] + 1) for one in answer.json()["segments"]]
+        real = [(0, 39), (10, 19), (20, 39), (40, 59)]
+        assert {(one.start, one.stop - 1) for one in found} <= set(real)
+        assert set(range(first, 60)) <= set().union(*found)
+
     def test_every_field_of_the_metadata(self, bucket: SigningBucket) -> None:
         bucket.metadata[1] = replace(
             bucket.metadata[1], custom_metadata=b"\x00\xff", segment_size_in_bytes=UNKNOWN_SIZE, broker_id=3
