@@ -92,8 +92,8 @@ def test_a_time_inside_the_hole_is_not_found_behind_it() -> None:
 
 @pytest.mark.parametrize("lists_again", [False, True])
 def test_a_plan_does_not_forget_that_an_end_was_a_guess(lists_again: bool) -> None:
-    """Another read of the session measures the end behind which the hole is. A listing may come while it does."""
-    first, _, last = plain_log(segments=3).segments()
+    """Another read of the session measures the end behind which the hole is. Another listing may come while it does."""
+    first, _, last, newer = plain_log(segments=4).segments()
     bucket = Bucket([first, last])
     with Session(Config.parse({}), bucket) as session:
         (plan,) = plan_job(session, "topic", start="earliest", end="latest", partitions=None, isolation=UNCOMMITTED)
@@ -102,6 +102,7 @@ def test_a_plan_does_not_forget_that_an_end_was_a_guess(lists_again: bool) -> No
         partition, guessed = plan.opened.partition, step.segment
         listed = session.locator.measure(partition, [guessed]).segments[0]
         if lists_again:
+            bucket.add(newer)
             session.locator.partitions("topic")
             listed = session.locator.timeline(partition).segments[0]
         assert session.locator.end_is_inferred(guessed)
