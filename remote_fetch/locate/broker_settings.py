@@ -135,8 +135,9 @@ def _map_sasl(given: Mapping[str, Any], token_provider: type, lost: list[str]) -
     if mechanism == "GSSAPI" and importlib.util.find_spec("gssapi") is None:
         lost.append("sasl.mechanism=GSSAPI (which needs the package gssapi)")
     if mechanism == TOKEN_MECHANISM:
-        if callable(given.get("oauth_cb")):
-            settings["sasl_oauth_token_provider"] = _tokens_of(given, token_provider)
+        tokens = TokenCache.of(given)
+        if tokens is not None:
+            settings["sasl_oauth_token_provider"] = _provider_of(tokens, token_provider)
         elif not lost:
             lost.append("sasl.mechanism=OAUTHBEARER without oauth_cb")
     return settings
@@ -160,6 +161,12 @@ class TokenCache:
         self._callback, self._config = callback, config
         self._answer: tuple[Any, ...] = ("", float("-inf"))
 
+    @classmethod
+    def of(cls, properties: Mapping[str, Any]) -> TokenCache | None:
+        """The cache for the `oauth_cb` of a client's properties, None if there is none."""
+        callback = properties.get("oauth_cb")
+        return cls(callback, str(properties.get("sasl.oauthbearer.config", ""))) if callable(callback) else None
+
     @property
     def answer(self) -> tuple[Any, ...]:
         """The token, the time of its expiry in seconds since 1970, and perhaps a principal and extensions.
@@ -172,9 +179,8 @@ class TokenCache:
         return self._answer
 
 
-def _tokens_of(given: Mapping[str, Any], token_provider: type) -> Any:
+def _provider_of(tokens: TokenCache, token_provider: type) -> Any:
     """The user's `oauth_cb` as a token provider of kafka-python."""
-    tokens = TokenCache(given["oauth_cb"], str(given.get("sasl.oauthbearer.config", "")))
 
     def answer_of_callback() -> tuple[Any, ...]:
         try:

@@ -78,9 +78,7 @@ class Cluster:
         self._admin: AdminClient | None = None
         self._newcomer = Newcomer()
         self._in_sync: str | None = None
-        give_token = self._properties.get("oauth_cb")
-        config = str(self._properties.get("sasl.oauthbearer.config", ""))
-        self._tokens = TokenCache(give_token, config) if callable(give_token) else None
+        self._tokens = TokenCache.of(properties)
         self._consumers: dict[tuple[IsolationLevel, str], Consumer] = {}
         # For `_admin`; and for `_consumers`, `_properties` and `_is_closed`. They are taken in this order.
         self._making_admin, self._making = threading.Lock(), threading.Lock()

@@ -98,9 +98,9 @@ def _needed(given: Mapping[str, Any], name: str, mechanism: str) -> str:
 
 
 def _tokens(given: Mapping[str, Any]) -> TokenCache:
-    callback = given.get("oauth_cb")
-    if callable(callback):
-        return TokenCache(callback, str(given.get("sasl.oauthbearer.config", "")))
+    tokens = TokenCache.of(given)
+    if tokens is not None:
+        return tokens
     raise ConfigError(
         "remote.locator=service with sasl.mechanism=OAUTHBEARER needs oauth_cb",
         key="oauth_cb",
