@@ -274,7 +274,7 @@ class AuditBook:
             "WHERE e.kinds = ? AND s.state = 1 AND o.size_bytes % ? != 0 ORDER BY e.name", kind, entry_bytes
         )
 
-    def _sized(self, condition: str, *values: str | int) -> Iterator[Sized]:
+    def _sized(self, condition: str, *values: str | int | bytes) -> Iterator[Sized]:
         """The expected objects that meet a condition on the tables `expected` e, `segment` s and `object` o."""
         rows = self._db.execute(
             "SELECT s.life, e.name, e.kinds, e.size_bytes, o.size_bytes FROM expected e "
@@ -346,12 +346,7 @@ class AuditBook:
     def lacks_object(self, segment: bytes) -> bool:
         """Whether the listing lacks an object of the segment, as in `wrong_objects`. After `unclaimed`."""
         self._db.execute("CREATE INDEX IF NOT EXISTS expected_number ON expected (number)")
-        found = self._db.execute(
-            "SELECT 1 FROM segment s JOIN expected e ON e.number = s.number LEFT JOIN object o ON o.name = e.name "
-            "WHERE s.segment = ? AND e.is_required AND o.name IS NULL",
-            (segment,),
-        )
-        return found.fetchone() is not None
+        return any(self._sized("WHERE s.segment = ? AND e.is_required AND o.name IS NULL", segment))
 
     def is_touched(self, segment: bytes) -> bool:
         """Whether the second reading has found a record of the segment."""
