@@ -101,14 +101,15 @@ class ConsumerSettings:
         if word_of(theirs, "enable.auto.offset.store", "true") in (*_TRUE, *_FALSE):
             inner["enable.auto.offset.store"] = False
         reset = reset_of(theirs)
-        if reset in tuple(ResetPolicy):
+        is_known = reset in tuple(ResetPolicy)
+        if is_known:
             inner["auto.offset.reset"] = ResetPolicy.ERROR.value
         return cls(
             True,
             inner,
             _side_configuration(parsed, flat),
             isolation=_isolation(theirs),
-            reset=ResetPolicy(reset) if reset in tuple(ResetPolicy) else ResetPolicy.ERROR,
+            reset=ResetPolicy(reset) if is_known else ResetPolicy.ERROR,
             stores_offsets=_is_on(theirs, "enable.auto.offset.store"),
             is_cooperative=_is_cooperative(theirs),
             watchdog_s=_number(theirs, "fetch.wait.max.ms", 500) / 1000 + _WATCHDOG_S,
