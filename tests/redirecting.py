@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import ThreadingHTTPServer
+from typing import Any
 
+import pytest
+
+from remote_fetch.errors import StorageDenied
+from remote_fetch.tables.target_filesystem import of_target
 from tests.answering import Quiet, serving
 
 
@@ -41,3 +47,10 @@ def redirecting(status: int) -> Iterator[Redirecting]:
     opened = Redirecting(status)
     with serving(opened):
         yield opened
+
+
+def check_refused(filesystem: Any, path: str) -> None:
+    """A target over the filesystem writes nothing to the host of a redirect, in another process neither."""
+    target = pickle.loads(pickle.dumps(of_target(filesystem)))
+    with pytest.raises(StorageDenied, match="somewhere else"):
+        target.pipe_file(f"{path}/a.parquet", b"rows")
