@@ -30,6 +30,7 @@ __all__ = [
     "is_unanswered",
     "is_unreadable",
     "lacks_epoch",
+    "lacks_token",
     "refusal_of",
 ]
 
@@ -145,6 +146,11 @@ def is_refusal(error: KafkaException) -> bool:
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
     )
+
+
+def lacks_token(error: KafkaException) -> bool:
+    """Whether confluent_kafka could not make a client, because its `oauth_cb` gave no token in time."""
+    return bool(error.args[0].code() == KafkaError.SASL_AUTHENTICATION_FAILED)
 
 
 def refusal_of(operation: str, topic: str, code: int = KafkaError.TOPIC_AUTHORIZATION_FAILED) -> KafkaException:

@@ -18,12 +18,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_END, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]
 
 from remote_fetch.deadline import Deadline
 from remote_fetch.errors import BrokerUnavailable, Cancelled
-from remote_fetch.failures.broker_errors import is_unanswered
+from remote_fetch.failures.broker_errors import is_unanswered, lacks_token
 from remote_fetch.failures.shared_failure import SharedFailure
 from remote_fetch.kafka_clients import AdminClient, Consumer
 from remote_fetch.locate.admin_offsets import AdminOffsets
@@ -386,7 +386,7 @@ def _made(make: Callable[[], T]) -> T:
     try:
         return make()
     except KafkaException as error:
-        if error.args[0].code() != KafkaError.SASL_AUTHENTICATION_FAILED:
+        if not lacks_token(error):
             raise
     return make()
 

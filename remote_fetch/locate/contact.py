@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.deadline import Deadline
 from remote_fetch.errors import BrokerUnavailable, Cancelled
-from remote_fetch.failures.broker_errors import NO_ANSWER
+from remote_fetch.failures.broker_errors import NO_ANSWER, lacks_token
 from remote_fetch.kafka_clients import AdminClient
 
 __all__ = ["SERVERS_KEY", "first_contact", "setup_timeout_s"]
@@ -92,7 +92,7 @@ def _made(properties: Mapping[str, Any], place: str) -> AdminClient:
     try:
         return AdminClient(properties)
     except KafkaException as error:
-        if error.args[0].code() != KafkaError.SASL_AUTHENTICATION_FAILED:
+        if not lacks_token(error):
             raise
         text = f"no token for the brokers at {place}: {error.args[0].str()}"
         hint = "confluent_kafka hides the error that oauth_cb raises: call oauth_cb yourself to see it"
