@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
 
 from remote_fetch.decode.decoded_rows import DecodedRows
 from remote_fetch.decode.run_decoder import DecodedRun
@@ -34,6 +36,20 @@ from remote_fetch.scan.units import Unit, Units
 from remote_fetch.session.decode_pool import DecodePool
 
 __all__ = ["SliceReader"]
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """A batch that is read alone. `records`: those of a message of v0 or v1, whose header is as a v2 batch has it."""
+
+    batch: FramedBatch
+    records: memoryview | None = None
+    is_confirmed: ClassVar[bool] = False
+
+    @property
+    def last_offset(self) -> int:
+        """The last offset of the batch."""
+        return self.batch.header.last_offset
 
 
 class SliceReader:
@@ -63,11 +79,8 @@ class SliceReader:
         self._framer = BatchFramer(position, max_batch_bytes=max_batch_bytes)
         self._depth = pool.depth
         self._coming: deque[Unit | FramedBatch | RemoteFetchError] = deque()
-        self._held: Unit | FramedBatch | None = None
-        # The records of the legacy messages that wait for their turn, by position. At most two wait.
-        self._unpacked: dict[int, memoryview] = {}
-        # The last offset of the batches so far: of those that were read, and of those that are only framed.
-        self._last_offset = self._framed_offset = -1
+        self._held: Unit | Single | None = None
+        self._last_offset = -1
         self._past_the_end = False
         self._ends_in_gap = False
         self._end_is_inferred = end_is_inferred
@@ -125,29 +138,25 @@ class SliceReader:
                 raise
             if found is None:
                 return
-            if isinstance(found, FramedBatch):
+            if isinstance(found, Single):
                 try:
-                    self._check_place(found)
+                    self._check_place(found.batch)
                 except RemoteFetchError:
                     self._check_held()
                     raise
             yield from self._deliver_held()
-            if isinstance(found, FramedBatch) and self._is_past_the_end(found):
+            if isinstance(found, Single) and self._is_past_the_end(found.batch):
                 self.done = self._past_the_end or not self.lacks_wanted
-                self._ends_in_gap |= found.header.last_offset <= self.piece.segment.end_offset
+                self._ends_in_gap |= found.last_offset <= self.piece.segment.end_offset
                 self._past_the_end = True
-            elif isinstance(found, Unit) and found.is_confirmed:
-                yield from self._deliver_unit(found)
             else:
                 self._held = found
-            self._last_offset = _last_offset_of(found)
+                if found.is_confirmed:
+                    yield from self._deliver_held()
+            self._last_offset = found.last_offset
 
-    def _next(self, *, to_the_end: bool) -> Unit | FramedBatch | None:
+    def _next(self, *, to_the_end: bool) -> Unit | Single | None:
         """Return the next unit, or the next batch that is in no unit. None: more bytes are needed.
-
-        The checksum of a single batch is verified first, except past the end of the slice: `_check_held` tells why.
-        That of a unit is verified when it is decoded. A message of v0 or v1 tells its first offset only when it is
-        unpacked. So it is verified past the end, too.
 
         If `to_the_end` is false, this also returns None while the threads could take more units. Then the caller feeds
         the next range first.
@@ -158,57 +167,59 @@ class SliceReader:
         found = self._coming.popleft()
         if isinstance(found, RemoteFetchError):
             raise found
-        if isinstance(found, FramedBatch) and (found.header.magic < 2 or not self._is_past_the_end(found)):
-            check_crc(found)
-            return self._with_first_offset(found)
-        return found
+        return found if isinstance(found, Unit) else self._verified(found)
 
-    def _with_first_offset(self, batch: FramedBatch) -> FramedBatch:
-        """The batch with a header as a v2 batch has it. A message of v0 or v1 is unpacked: its offset has no checksum.
+    def _verified(self, batch: FramedBatch) -> Single:
+        """Verify the checksum of a batch, except past the end of the slice: `_check_held` tells why.
 
-        One that ends before the batch before it is left as it is: `_check_place` refuses it.
+        That of a unit is verified when it is decoded. A message of v0 or v1 is always verified, and unpacked: only its
+        records tell its first offset. One that ends before the batch before it is left: `_check_place` refuses it.
         """
-        if batch.header.magic == 2 or batch.header.last_offset <= self._last_offset:
-            return batch
-        header, self._unpacked[batch.position] = as_v2(batch, self._codecs)
-        self._framed_offset = header.last_offset  # nothing was found after a single batch
-        return batch._replace(header=header)
+        header = batch.header
+        if header.magic < 2 or not self._is_past_the_end(batch):
+            check_crc(batch)
+        if header.magic == 2 or header.last_offset <= self._last_offset:
+            return Single(batch)
+        header, records = as_v2(batch, self._codecs)
+        return Single(batch._replace(header=header), records)
 
     def _look_ahead(self) -> bool:
         """Find the next few units and single batches, as far as the bytes go, and let the threads begin.
 
         Return whether more bytes are needed for that. A framing error is queued, and raised at its place in the log.
         """
+        last_offset = self._last_offset
         while len(self._coming) < self._depth:
-            if self._coming and not isinstance(self._coming[-1], Unit):
-                return False  # no batch follows an error, and a single batch may end the slice or change its state
-            found = self._unit() or self._frame()
+            if self._coming:
+                last = self._coming[-1]
+                if not isinstance(last, Unit):
+                    return False  # no batch follows an error, and a single batch may end the slice or change its state
+                last_offset = last.last_offset
+            found = self._unit(last_offset) or self._frame(last_offset)
             if found is None:
                 return True
             self._coming.append(found)
-            if not isinstance(found, RemoteFetchError):
-                self._framed_offset = _last_offset_of(found)
         return False
 
-    def _unit(self) -> Unit | None:
-        """The next unit inside the range that was fed last."""
+    def _unit(self, last_offset: int) -> Unit | None:
+        """The next unit inside the range that was fed last. `last_offset` ends the batch before it."""
         if self._units is None:
             return None
         data, at = self._framer.unread
-        unit = self._units.cut(data, at, self._framer.position, self._framed_offset)
+        unit = self._units.cut(data, at, self._framer.position, last_offset)
         if unit is not None:
             self._framer.skip(unit.stop - unit.at)
         return unit
 
-    def _frame(self) -> Unit | FramedBatch | RemoteFetchError | None:
-        """The next batch. One that crosses a border of ranges may be a unit of its own."""
+    def _frame(self, last_offset: int) -> Unit | FramedBatch | RemoteFetchError | None:
+        """As `_unit`, or the next batch. One that crosses a border of ranges may be a unit of its own."""
         try:
             batch = self._framer.next_batch()
         except RemoteFetchError as error:
             return error
         if batch is None or self._units is None:
             return batch
-        return self._units.cut(batch.data, 0, batch.position, self._framed_offset) or batch
+        return self._units.cut(batch.data, 0, batch.position, last_offset) or batch
 
     def _shows(self, header: BatchHeader) -> bool:
         """Whether the batch has records that the isolation level shows."""
@@ -248,9 +259,7 @@ class SliceReader:
         self.done = True
 
     def _is_past_the_end(self, batch: FramedBatch) -> bool:
-        has_first_offset = batch.header.magic == 2 or batch.position in self._unpacked
-        first_possible = batch.header.base_offset if has_first_offset else self._last_offset + 1
-        return first_possible > self.piece.last_offset
+        return batch.header.base_offset > self.piece.last_offset
 
     def _check_place(self, batch: FramedBatch) -> None:
         """Raise if the batch cannot follow the batches so far."""
@@ -262,7 +271,7 @@ class SliceReader:
         if isinstance(held, Unit):
             yield from self._deliver_unit(held)
         elif held is not None:
-            yield from self._deliver_single(held)
+            yield from self._deliver_single(held.batch, held.records)
 
     def _deliver_unit(self, unit: Unit) -> Iterator[DecodedRows]:
         """Deliver the rows of a unit. A batch that ends a run early is read alone, so that an error has its words."""
@@ -292,11 +301,10 @@ class SliceReader:
         if run.taken:
             self._rows.read_to(run.last_offset, self.piece)
 
-    def _deliver_single(self, batch: FramedBatch) -> Iterator[DecodedRows]:
+    def _deliver_single(self, batch: FramedBatch, records: memoryview | None = None) -> Iterator[DecodedRows]:
         self.resume_position = batch.position
-        unpacked = self._unpacked.pop(batch.position, None)
         if batch.header.last_offset >= self._rows.first_wanted(self.piece):
-            yield from self._deliver(batch, unpacked)
+            yield from self._deliver(batch, records)
         elif self._in_order and batch.header.is_control:
             self._see_marker(batch)  # its transaction may have begun before offsets that were passed over
         self._rows.read_to(batch.header.last_offset, self.piece)
@@ -360,7 +368,3 @@ class SliceReader:
             )
         if kind in (ControlType.ABORT, ControlType.COMMIT):
             rows.shown.pop(header.producer_id, None)
-
-
-def _last_offset_of(found: Unit | FramedBatch) -> int:
-    return found.last_offset if isinstance(found, Unit) else found.header.last_offset
