@@ -193,7 +193,7 @@ def _sliced(data: bytes, way: _Way) -> tuple[pa.Table, RemoteFetchError | None]:
     pool = DecodePool(threads=0, unit_bytes=way.unit_bytes)
     reader = SliceReader(piece, rows, codecs, pool, position=0, max_batch_bytes=_MAX_BATCH_BYTES)
     if way.unit_bytes is None:
-        reader._units = None
+        reader._ahead._units = None
     read: list[DecodedRows] = []
     failed: RemoteFetchError | None = None
     try:

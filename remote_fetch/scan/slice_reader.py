@@ -15,7 +15,6 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -31,6 +30,7 @@ from remote_fetch.locate.lineage import epoch_at
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.plan.visibility import SequentialAborts
 from remote_fetch.prepare.order import MisleadingIndex, check_inside, check_order
+from remote_fetch.scan.lookahead import LookAhead
 from remote_fetch.scan.rows import PartitionRows
 from remote_fetch.scan.units import Unit, Units
 from remote_fetch.session.decode_pool import DecodePool
@@ -77,8 +77,6 @@ class SliceReader:
         self._rows = rows
         self._codecs = codecs
         self._framer = BatchFramer(position, max_batch_bytes=max_batch_bytes)
-        self._depth = pool.depth
-        self._coming: deque[Unit | FramedBatch | RemoteFetchError] = deque()
         self._held: Unit | Single | None = None
         self._last_offset = -1
         self._past_the_end = False
@@ -104,6 +102,7 @@ class SliceReader:
                 max_decompressed_bytes=codecs.max_bytes,
             )
         )
+        self._ahead = LookAhead(self._framer, self._units, pool.depth)
 
     def feed(self, data: memoryview) -> Iterator[DecodedRows]:
         """Take the next bytes, and yield the rows that became full.
@@ -156,18 +155,9 @@ class SliceReader:
             self._last_offset = found.last_offset
 
     def _next(self, *, to_the_end: bool) -> Unit | Single | None:
-        """Return the next unit, or the next batch that is in no unit. None: more bytes are needed.
-
-        If `to_the_end` is false, this also returns None while the threads could take more units. Then the caller feeds
-        the next range first.
-        """
-        wants_more = self._look_ahead()
-        if not self._coming or (wants_more and not to_the_end):
-            return None
-        found = self._coming.popleft()
-        if isinstance(found, RemoteFetchError):
-            raise found
-        return found if isinstance(found, Unit) else self._verified(found)
+        """As `LookAhead.next`, with a batch that was verified."""
+        found = self._ahead.next(self._last_offset, to_the_end=to_the_end)
+        return self._verified(found) if isinstance(found, FramedBatch) else found
 
     def _verified(self, batch: FramedBatch) -> Single:
         """Verify the checksum of a batch, except past the end of the slice: `_check_held` tells why.
@@ -182,44 +172,6 @@ class SliceReader:
             return Single(batch)
         header, records = as_v2(batch, self._codecs)
         return Single(batch._replace(header=header), records)
-
-    def _look_ahead(self) -> bool:
-        """Find the next few units and single batches, as far as the bytes go, and let the threads begin.
-
-        Return whether more bytes are needed for that. A framing error is queued, and raised at its place in the log.
-        """
-        last_offset = self._last_offset
-        while len(self._coming) < self._depth:
-            if self._coming:
-                last = self._coming[-1]
-                if not isinstance(last, Unit):
-                    return False  # no batch follows an error, and a single batch may end the slice or change its state
-                last_offset = last.last_offset
-            found = self._unit(last_offset) or self._frame(last_offset)
-            if found is None:
-                return True
-            self._coming.append(found)
-        return False
-
-    def _unit(self, last_offset: int) -> Unit | None:
-        """The next unit inside the range that was fed last. `last_offset` ends the batch before it."""
-        if self._units is None:
-            return None
-        data, at = self._framer.unread
-        unit = self._units.cut(data, at, self._framer.position, last_offset)
-        if unit is not None:
-            self._framer.skip(unit.stop - unit.at)
-        return unit
-
-    def _frame(self, last_offset: int) -> Unit | FramedBatch | RemoteFetchError | None:
-        """As `_unit`, or the next batch. One that crosses a border of ranges may be a unit of its own."""
-        try:
-            batch = self._framer.next_batch()
-        except RemoteFetchError as error:
-            return error
-        if batch is None or self._units is None:
-            return batch
-        return self._units.cut(batch.data, 0, batch.position, last_offset) or batch
 
     def _shows(self, header: BatchHeader) -> bool:
         """Whether the batch has records that the isolation level shows."""
