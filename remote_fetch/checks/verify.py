@@ -251,9 +251,13 @@ def store_rows(session: Session, plan: PartitionPlan, steps: Sequence[PlanStep])
 
 
 def broker_rows(broker: BrokerReader, plan: PartitionPlan, first: int, last: int) -> Iterator[pa.RecordBatch]:
-    """The rows of offsets [first, last] through the broker."""
+    """The rows of offsets [first, last] through the broker. After a stall, the next one is waited for less long."""
     step = BrokerRange(plan.opened.partition, first, last, _REASON)
-    return broker.read(step, plan.opened.isolation, VERIFIED_COLUMNS)
+    try:
+        yield from broker.read(step, plan.opened.isolation, VERIFIED_COLUMNS)
+    except BrokerStalled:
+        broker.hurry()
+        raise
 
 
 def _is_aborted(session: Session, plan: PartitionPlan, step: PlanStep, difference: Difference | None) -> bool:

@@ -46,6 +46,8 @@ _BATCH_MESSAGES = 5_000
 _POLL_S = 0.2
 _STALL_S = 10.0
 """How long a broker may give nothing below the end of the log before a notice reports it."""
+_LEAST_WAIT_S = 1.0
+"""The shortest wait after `hurry`, for a broker that answers with errors. A silent one may be slow: it has `stall_s`."""
 _EOF = KafkaError._PARTITION_EOF
 _FOR_EVER = 2**63 - 1
 _NO_STORE = Lineage.unknown()
@@ -72,7 +74,7 @@ class BrokerReader:
         self._guard = guard
         self._observer = observer
         self._stall_s = stall_s
-        self._give_up_s = give_up_s
+        self._give_up_s = self._silent_s = give_up_s
         self._clock = clock
 
     def read(
@@ -102,6 +104,16 @@ class BrokerReader:
                 raise
             finally:
                 _give_back(consumer)
+
+    def hurry(self) -> None:
+        """Halve the time after which a read gives up. For a caller that goes on with other offsets after BrokerStalled.
+
+        A broker that has lost its storage would stall for the whole time at each segment of the tier.
+        """
+        if self._give_up_s is not None and self._silent_s is not None:
+            halved_s = self._give_up_s / 2
+            self._silent_s = max(halved_s, min(self._silent_s, self._stall_s))
+            self._give_up_s = max(halved_s, min(self._give_up_s, _LEAST_WAIT_S))
 
     def follow(
         self,
@@ -232,8 +244,9 @@ class BrokerReader:
 
     def _mind(self, step: BrokerRange, isolation: IsolationLevel, pace: Pace) -> None:
         """Report a broker that gives nothing, once for each stall, and check that the topic still exists."""
-        if self._give_up_s is not None and self._clock() - pace.moved_at > self._give_up_s:
-            self._give_up(step, isolation, pace, self._give_up_s)
+        give_up_s = self._give_up_s if pace.cause else self._silent_s
+        if give_up_s is not None and self._clock() - pace.moved_at > give_up_s:
+            self._give_up(step, isolation, pace, give_up_s)
         if self._clock() - max(pace.moved_at, pace.checked_at) <= self._stall_s:
             return
         pace.checked_at = self._clock()

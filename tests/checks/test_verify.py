@@ -90,6 +90,11 @@ class StalledBroker(OtherBucket):
     It stalls behind record 40: a client passes over hidden records if it has heard of what follows them.
     """
 
+    hurries = 0
+
+    def hurry(self) -> None:
+        self.hurries += 1
+
     def read(self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         if step.first_offset <= 40:
             yield from super().read(replace(step, last_offset=min(step.last_offset, 40)), isolation, columns)
@@ -208,6 +213,7 @@ def test_a_broker_that_cannot_read_a_segment(tmp_path: Path, fault: str) -> None
     assert ("no such object" if fault == "both" else "gave nothing from offset 60") in finding.text
     assert verdict.records == 81
     assert broker.asked == [(0, 40), (80, 119)]
+    assert broker.hurries == (1 if fault == "both" else 2), "each later stall is waited for less long"
 
 
 @pytest.mark.parametrize("bad", [20, 25])

@@ -366,6 +366,25 @@ class TestGivingUp:
         assert raised.value.args[0].code() == KafkaError._TIMED_OUT
         assert str(raised.value.args[0].str()).endswith("the log goes on to 100 (no object)")
 
+    def test_a_caller_that_goes_on_waits_less_each_time(self) -> None:
+        """A broker that answers with errors may have lost a thousand segments. A silent one may only be slow."""
+
+        def waited_s(script: Sequence[Sequence[Message]], hurries: int, give_up_s: float) -> float:
+            broker = Broker(script)
+            reader = reader_of(broker, lambda event: None, give_up_s=give_up_s)
+            for _ in range(hurries):
+                reader.hurry()
+            with pytest.raises(BrokerStalled):
+                list(reader.read(BrokerRange(PARTITION, 5, 9, "hole"), UNCOMMITTED, ("offset",)))
+            return broker.now_s
+
+        failing = [[Message(5, KafkaError.UNKNOWN, "no object")]] * 99
+        assert [waited_s(failing, hurries, 60) for hurries in (0, 1, 2, 9)] == [61, 31, 16, 2]
+        silent: list[list[Message]] = [[]] * 99
+        assert [waited_s(silent, hurries, 60) for hurries in (0, 1, 2, 9)] == [61, 31, 16, STALL_S + 1]
+        assert waited_s(silent, 9, 5) == 6, "no read waits longer than it was told"
+        reader_of(Broker(), lambda event: None).hurry()  # one that never gives up does not begin to
+
     def test_a_broker_that_is_slow(self) -> None:
         slow = [answer for offset in range(5, 10) for answer in (*[[]] * 15, records(offset, offset + 1))]
         assert read(Broker(slow), 5, 9, give_up_s=20)[0] == list(range(5, 10))
