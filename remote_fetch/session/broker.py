@@ -47,7 +47,7 @@ _POLL_S = 0.2
 _STALL_S = 10.0
 """How long a broker may give nothing below the end of the log before a notice reports it."""
 _LEAST_WAIT_S = 1.0
-"""The shortest wait after `hurry`, for a broker that answers with errors. A silent one may be slow: it has `stall_s`."""
+"""The shortest wait after `hurry`, if the broker answers with errors. A silent one may be slow: it has `stall_s`."""
 _EOF = KafkaError._PARTITION_EOF
 _FOR_EVER = 2**63 - 1
 _NO_STORE = Lineage.unknown()
