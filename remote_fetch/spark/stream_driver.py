@@ -4,7 +4,7 @@ Rules of the file:
 
 - The offsets that Spark keeps are all that a query remembers.
 - A batch between two offsets is planned from the tier and the broker of now. So a batch that is done again has the same
-  rows, whether the store or the broker has them by then.
+  rows, whether the store or the broker has them by then, and whichever partitions the options name by then.
 - `failOnDataLoss` decides about lost records: an error, or a warning. A topic that is deleted while the driver asks
   about it is lost like one that was deleted before.
 - One session serves the query to its end. A query outlives brokers that are away for some minutes.
@@ -13,7 +13,7 @@ Rules of the file:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
@@ -159,11 +159,12 @@ class StreamDriver:
 
     def _tasks(self, start: Positions, end: Positions) -> tuple[Task, ...]:
         session, partitions = self._survey()
-        known = {_place(partition) for partition in partitions}
-        for topic, number in sorted(at for at, stop in end.items() if at not in known and stop > start.get(at, 0)):
-            self._lose(topic, number, "the partition is gone", end[topic, number])
         moved = {at for at, stop in end.items() if start.get(at) != stop}
         chosen = [partition for partition in partitions if _place(partition) in moved]
+        chosen += self._left_out(session, moved.difference(map(_place, chosen)))
+        known = {_place(partition) for partition in chosen}
+        for topic, number in sorted(at for at in moved - known if end[at] > start.get(at, 0)):
+            self._lose(topic, number, "the partition is gone", end[topic, number])
         planner = Planner(session, self._options.isolation)
         plans = []
         for opened in open_partitions(planner, chosen):
@@ -171,6 +172,14 @@ class StreamDriver:
             say_end(planner.observe, opened, stop)
             plans.append(planner.outline(opened, first, stop))
         return tasks_of(plans, self._options, session.locator.end_is_inferred)
+
+    def _left_out(self, session: Session, places: set[tuple[str, int]]) -> Iterator[TopicIdPartition]:
+        """Those of these partitions that exist. The options have left them out since the batch was begun."""
+        for topic in sorted({topic for topic, _ in places}):
+            with suppress(UnknownTopic):
+                numbers = [number for name, number in places if name == topic]
+                there = session.locator.partitions(topic, numbers)
+                yield from (partition for partition in there if _place(partition) in places)
 
     def _begin(self) -> Positions | None:
         """Where the query begins, if that is still to be kept by a batch: the first, and no other."""

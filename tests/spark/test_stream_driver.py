@@ -356,6 +356,27 @@ def test_a_partition_that_is_gone(bucket: dict[str, str], driver: Make) -> None:
     assert len(rows_between(stream, {AT: end - 1}, {AT: end, ("topic", 7): 2})) == 1
 
 
+@pytest.mark.parametrize("fails", ["true", "false"])
+@pytest.mark.parametrize(
+    "narrowed", [{"subscribe": "other"}, {"assign": '{"topic": [1]}'}, {"subscribePattern": "oth"}], ids=str
+)
+def test_a_batch_is_done_again_with_partitions_that_the_options_leave_out(
+    tmp_path: Path, driver: Make, narrowed: dict[str, str], fails: str
+) -> None:
+    """A stream's options may change between the batch that a crash ended and the same batch after a restart."""
+    places = [AT, ("topic", 1), ("other", 0)]
+    for topic, number in places:
+        log = LogBuilder(topic, Uuid(topic.encode().rjust(16, b"\1")), partition=number)
+        log.append_batch([Record(n, n, b"k", b"v") for n in range(5)])
+        log.roll()
+        write_kafka_local(tmp_path, log.segments())
+    start, end = dict.fromkeys(places, 2), dict.fromkeys(places, 5)
+    for options in ({"subscribe": "topic,other"}, narrowed):
+        stream = driver({**options, **bucket_alone(tmp_path)}, failOnDataLoss=fails)
+        found = [row[:3] for row in rows_between(stream, start, end)]
+        assert sorted(found) == sorted((*place, offset) for place in places for offset in range(2, 5))
+
+
 class Deletions(Broker):
     """A broker and a locator for `log` and for the topic "gone", which is deleted at the next question of a kind."""
 
