@@ -71,7 +71,7 @@ def _wall_clock_ms() -> int:
 
 
 class MetadataTopic:
-    """The metadata topic of one cluster. Thread-safe. `name` is that of the topic.
+    """The metadata topic of one `cluster`. Thread-safe. `name` is that of the topic.
 
     `cache` keeps replays for later readers. `new_replay` makes an empty replay. `now_ms` is the wall clock.
     """
@@ -87,7 +87,7 @@ class MetadataTopic:
         now_ms: Callable[[], int] = _wall_clock_ms,
     ) -> None:
         self.name = name
-        self._cluster = cluster
+        self.cluster = cluster
         self._new_replay = new_replay
         self._now_ms = now_ms
         self._questions = MetadataQuestions(cluster, name, timeout_ms)
@@ -107,26 +107,9 @@ class MetadataTopic:
         self._newcomer = Newcomer()
 
     @property
-    def answered_s(self) -> float:
-        """The time of the last answer of a broker (`time.monotonic`), 0 if there was none."""
-        return self._cluster.answered_s
-
-    @property
     def remarks(self) -> tuple[Remark, ...]:
         """The reports of the cache so far."""
         return self._saver.remarks
-
-    def is_on(self, cluster: Cluster) -> bool:
-        """Whether the topic is read through this client of a cluster."""
-        return self._cluster is cluster
-
-    def cluster_id(self) -> str | None:
-        """As `Cluster.cluster_id`, of the cluster that keeps the topic."""
-        return self._cluster.cluster_id()
-
-    def connect(self) -> None:
-        """Begin to connect to the cluster, for a caller that asks other questions before it reads."""
-        self._cluster.connect()
 
     def timeline(self, partition: TopicIdPartition) -> Timeline:
         """The readable segments of a partition, by the records read so far."""
@@ -159,7 +142,7 @@ class MetadataTopic:
     def close(self) -> None:
         """Save the replays and close the client. May be called twice."""
         self.finish()
-        self._cluster.close()
+        self.cluster.close()
 
     def finish(self) -> None:
         """Save the replays and close the cache. May be called twice. A reading under way ends with Cancelled.
@@ -276,7 +259,7 @@ class MetadataTopic:
         Raises Unlocatable if it takes too long or is forbidden, and KafkaException with the broker's error.
         """
         self._check_open()
-        self._cluster.catcher()  # made first: it connects while the bounds are looked up
+        self.cluster.catcher()  # made first: it connects while the bounds are looked up
         began_ms = self._now_ms()
         replay = self._replay(topic_id)
         bounds = self._questions.bounds(numbers, self._check_topic)
@@ -297,7 +280,7 @@ class MetadataTopic:
                 ends[number] = high
         try:
             while ends:
-                self._consume(self._cluster.catcher(), replay, ends)
+                self._consume(self.cluster.catcher(), replay, ends)
         except CutOff:
             self._begin_again(topic_id, replay.read_to.keys(), begins)
             return
@@ -357,10 +340,10 @@ class MetadataTopic:
                 if replay.take(messages, ends, self.name):
                     deadline = silence = Deadline.after(self._timeout_ms / 1000)
                     self._newcomer.note_answer(turn)
-                    self._cluster.answered()
+                    self.cluster.answered()
                 elif silence.is_over:
                     self._newcomer = Newcomer()  # the old one keeps the client
-                    self._cluster.replace(consumer)
+                    self.cluster.replace(consumer)
                     if not deadline.is_over:
                         return
                     self._check_topic()  # raises if the permission was taken away

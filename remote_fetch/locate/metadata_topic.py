@@ -73,7 +73,7 @@ class MetadataTopicLocator(ExactEnds):
     @property
     def answered_s(self) -> float:
         """When a broker last answered a question about the metadata topic (`time.monotonic`), 0 if none ever has."""
-        return 0.0 if self._topic is None else self._topic.answered_s
+        return 0.0 if self._topic is None else self._topic.cluster.answered_s
 
     def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
         """All partitions of an existing topic (NAME or NAME:ID), tiered or not. `numbers` is ignored.
@@ -85,7 +85,7 @@ class MetadataTopicLocator(ExactEnds):
         if topic is None:
             return sorted_partitions(self._read_all(self._known()))
         if self._topic is not None and not self._rests:
-            self._topic.connect()  # over a slow line its clients need seconds, and so does the next question
+            self._topic.cluster.connect()  # over a slow line its clients need seconds, and so does the next question
         found = described_partitions(self._cluster, topic)
         self._read_for(found)
         if self._is_elsewhere and self.failure is None:
@@ -106,7 +106,7 @@ class MetadataTopicLocator(ExactEnds):
         try:
             found = known.read_all()
         except (BrokerUnavailable, Unlocatable, KafkaException) as error:
-            if isinstance(error, BrokerUnavailable) and known.is_on(self._cluster):
+            if isinstance(error, BrokerUnavailable) and known.cluster is self._cluster:
                 raise
             reason = unlocatable(error, known.name)
             self.failure = type(reason)
@@ -157,7 +157,7 @@ class MetadataTopicLocator(ExactEnds):
             return
         # These questions are about the configuration. Brokers may refuse them.
         with suppress(BrokerUnavailable, KafkaException):
-            ours, theirs = self._cluster.cluster_id(), known.cluster_id()
+            ours, theirs = self._cluster.cluster_id(), known.cluster.cluster_id()
             if ours != theirs and self._cluster.is_tiered(name):
                 text = (
                     f"{known.name} of cluster {theirs} has no record of the tiered topic {name} with the id {topic_id} "
