@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import importlib.util
 import ssl
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +22,7 @@ from remote_fetch.config.client import OTHER_NAMES
 from remote_fetch.errors import ConfigError
 from remote_fetch.failures.file_errors import file_fault
 
-__all__ = ["PASSWORD_MECHANISMS", "TOKEN_MECHANISM", "TokenCache", "given_settings", "map_properties", "tls_context"]
+__all__ = ["PASSWORD_MECHANISMS", "TOKEN_MECHANISM", "given_settings", "map_properties", "tls_context"]
 
 PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 """SASL mechanisms that take a user name and a password."""
@@ -135,9 +134,9 @@ def _map_sasl(given: Mapping[str, Any], token_provider: type, lost: list[str]) -
     if mechanism == "GSSAPI" and importlib.util.find_spec("gssapi") is None:
         lost.append("sasl.mechanism=GSSAPI (which needs the package gssapi)")
     if mechanism == TOKEN_MECHANISM:
-        tokens = TokenCache.of(given)
-        if tokens is not None:
-            settings["sasl_oauth_token_provider"] = _provider_of(tokens, token_provider)
+        callback, config = given.get("oauth_cb"), str(given.get("sasl.oauthbearer.config", ""))
+        if callable(callback):
+            settings["sasl_oauth_token_provider"] = _provider_of(callback, config, token_provider)
         elif not lost:
             lost.append("sasl.mechanism=OAUTHBEARER without oauth_cb")
     return settings
@@ -154,37 +153,12 @@ def _is_tls(name: str) -> bool:
     return name.startswith(("ssl.", "ssl_", "enable.ssl."))
 
 
-class TokenCache:
-    """The answers of the user's `oauth_cb`, as confluent_kafka calls it. One is used until 30 s before it expires."""
-
-    def __init__(self, callback: Callable[[str], tuple[Any, ...]], config: str) -> None:
-        self._callback, self._config = callback, config
-        self._answer: tuple[Any, ...] = ("", float("-inf"))
-
-    @classmethod
-    def of(cls, properties: Mapping[str, Any]) -> TokenCache | None:
-        """The cache for the `oauth_cb` of a client's properties, None if there is none."""
-        callback = properties.get("oauth_cb")
-        return cls(callback, str(properties.get("sasl.oauthbearer.config", ""))) if callable(callback) else None
-
-    @property
-    def answer(self) -> tuple[Any, ...]:
-        """The token, the time of its expiry in seconds since 1970, and perhaps a principal and extensions.
-
-        Raises what the callback raises, and TypeError or ValueError for an answer that has no token or no expiry.
-        """
-        if time.time() > self._answer[1] - 30:
-            token, expiry_s, *more = self._callback(self._config)
-            self._answer = (token, float(expiry_s), *more)
-        return self._answer
-
-
-def _provider_of(tokens: TokenCache, token_provider: type) -> Any:
-    """The user's `oauth_cb` as a token provider of kafka-python."""
+def _provider_of(callback: Callable[[str], tuple[Any, ...]], config: str, token_provider: type) -> Any:
+    """An `oauth_cb` as a token provider of kafka-python. It is called at each use, so it keeps its tokens."""
 
     def answer_of_callback() -> tuple[Any, ...]:
         try:
-            return tokens.answer
+            return callback(config)
         except Exception as error:  # the application's callback may raise any class; kafka-python logs its text
             raise ValueError(f"oauth_cb gave no token: it raised {type(error).__name__}") from None
 

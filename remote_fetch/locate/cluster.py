@@ -28,12 +28,12 @@ from remote_fetch.failures.shared_failure import SharedFailure
 from remote_fetch.kafka_clients import AdminClient, Consumer
 from remote_fetch.locate.admin_offsets import AdminOffsets
 from remote_fetch.locate.answers import LogEnds, addresses_of, raw_uuid, settings_of
-from remote_fetch.locate.broker_settings import TokenCache
 from remote_fetch.locate.clients import NO_LONG_POLL, PROBE, QUIET, admin_properties, consumer_properties
 from remote_fetch.locate.consumer_offsets import ConsumerOffsets
 from remote_fetch.locate.contact import SERVERS_KEY, first_contact
 from remote_fetch.locate.epoch_prober import EpochProber
 from remote_fetch.locate.slices import Newcomer, ask_in_slices
+from remote_fetch.locate.tokens import TokenCache
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 
 __all__ = ["Cluster", "Topic"]

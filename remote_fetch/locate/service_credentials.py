@@ -18,7 +18,8 @@ from typing import Any
 
 from remote_fetch.errors import ConfigError, StorageDenied
 from remote_fetch.failures.shared_failure import SharedFailure
-from remote_fetch.locate.broker_settings import PASSWORD_MECHANISMS, TOKEN_MECHANISM, TokenCache, given_settings
+from remote_fetch.locate.broker_settings import PASSWORD_MECHANISMS, TOKEN_MECHANISM, given_settings
+from remote_fetch.locate.tokens import TokenCache
 
 __all__ = ["ServiceCredentials"]
 

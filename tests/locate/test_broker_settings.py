@@ -147,22 +147,17 @@ def tokens_of(callback: Callable[[str], Any], **more: Any) -> Any:
     return settings["sasl_oauth_token_provider"]
 
 
-def test_a_token_is_kept_until_shortly_before_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s = 1000.0
-    monkeypatch.setattr(time, "time", lambda: now_s)
+def test_the_callback_is_asked_for_each_token() -> None:
+    """It is that of `Cluster.contact_properties`, which keeps a token until shortly before its end."""
     asked: list[str] = []
 
     def callback(config: str) -> tuple[str, float]:
         asked.append(config)
-        return f"token {len(asked)}", now_s + 100
+        return f"token {len(asked)}", 0.0
 
     tokens = tokens_of(callback, **{"sasl.oauthbearer.config": "scope=x", "sasl.oauthbearer.method": "default"})
-    assert (tokens.token(), tokens.extensions()) == ("token 1", {})
-    now_s = 1070.0
-    assert tokens.token() == "token 1"
-    now_s = 1070.5
-    assert tokens.token() == "token 2"
-    assert asked == ["scope=x", "scope=x"]
+    assert (tokens.token(), tokens.extensions(), tokens.token()) == ("token 1", {}, "token 3")
+    assert asked == ["scope=x"] * 3
 
 
 def test_the_text_of_a_callback_that_fails_is_not_logged() -> None:
