@@ -1,4 +1,4 @@
-"""The error of a question that threads ask in turn, one at a time: threads that waited for the lock share it.
+"""The error of a question that threads ask in turn, one at a time: threads that waited for their turn share it.
 
 Else each thread would wait for the same error in turn, the last of n threads n times as long.
 
@@ -10,12 +10,13 @@ Rules of the file:
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 
-__all__ = ["SharedFailure"]
+__all__ = ["SharedFailure", "SharedQuestion"]
 
 
 class SharedFailure:
@@ -33,9 +34,30 @@ class SharedFailure:
 
     @contextmanager
     def kept(self, *kinds: type[Exception]) -> Iterator[None]:
-        """Ask the question in this block. An error of these kinds is kept, and raised as it is."""
+        """Ask the question in this block. An error of these kinds is kept until the next answer, and raised as it is."""
         try:
             yield
         except kinds as error:
             self._error, self._failed_s = copy(error), self._clock()
             raise
+        self._error = None
+
+
+class SharedQuestion:
+    """The lock under which threads ask one question in turn, with its SharedFailure."""
+
+    def __init__(self) -> None:
+        self._asking = threading.Lock()
+        self._failure = SharedFailure()
+
+    @contextmanager
+    def turn(self, *kinds: type[Exception]) -> Iterator[None]:
+        """Wait for a turn, and ask the question in this block. First it looks whether another thread has the answer.
+
+        An error of these kinds is raised in the threads that have waited for it, too.
+        """
+        asked_s = time.monotonic()
+        with self._asking:
+            self._failure.check(asked_s)
+            with self._failure.kept(*kinds):
+                yield

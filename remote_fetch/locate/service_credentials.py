@@ -11,13 +11,11 @@ Rules of the file:
 from __future__ import annotations
 
 import base64
-import threading
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from remote_fetch.errors import ConfigError, StorageDenied
-from remote_fetch.failures.shared_failure import SharedFailure
+from remote_fetch.failures.shared_failure import SharedQuestion
 from remote_fetch.locate.broker_settings import PASSWORD_MECHANISMS, TOKEN_MECHANISM, given_settings
 from remote_fetch.locate.tokens import TokenCache
 
@@ -31,7 +29,7 @@ class ServiceCredentials:
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self._tokens: TokenCache | None = None
-        self._asking, self._failure = threading.Lock(), SharedFailure()
+        self._asking = SharedQuestion()
         self._basic = ""
         given = given_settings(properties)
         mechanism = _mechanism(given)
@@ -57,11 +55,8 @@ class ServiceCredentials:
         """The header's value. Raises StorageDenied if `oauth_cb` gives no token that can be sent."""
         if self._tokens is None:
             return self._basic
-        asked_s = time.monotonic()
-        with self._asking:
-            self._failure.check(asked_s)
-            with self._failure.kept(StorageDenied):
-                answer = _answer_of(self._tokens)
+        with self._asking.turn(StorageDenied):
+            answer = _answer_of(self._tokens)
         token = str(answer[0])
         if not token.isascii() or not token.isprintable() or " " in token or not token:
             raise StorageDenied("oauth_cb gave a token that cannot be sent by HTTP")

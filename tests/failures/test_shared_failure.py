@@ -49,6 +49,15 @@ def test_another_error_is_not_kept() -> None:
     failure.check(0.0)
 
 
+def test_an_answer_ends_the_error() -> None:
+    failure = SharedFailure(Clock())
+    with pytest.raises(Unlocatable):
+        ask(failure)
+    with failure.kept(Unlocatable):
+        pass
+    failure.check(-1.0)
+
+
 def test_each_thread_has_a_copy_without_frames() -> None:
     """Callers complete an error, and the frames of an error hold clients."""
     failure, client = SharedFailure(), Client()

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import base64
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from remote_fetch.errors import ConfigError, StorageDenied
-from remote_fetch.locate import service_credentials
 from remote_fetch.locate.service_credentials import ServiceCredentials
 from tests.at_once import at_once
 from tests.cases import each_of
-from tests.eventually import eventually
+from tests.failures.askers import asked_by
 
 PASSWORD = {"security.protocol": "SASL_SSL", "sasl.username": "me", "sasl.password": "s3cret"}
 TOKEN = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
@@ -113,16 +111,12 @@ def test_credentials_that_are_refused(properties: dict[str, Any], key: str, text
 @pytest.mark.parametrize("fails", [False, True])
 def test_threads_share_one_call_of_the_callback(monkeypatch: pytest.MonkeyPatch, *, fails: bool) -> None:
     """The callback is the application's, and may be made for one thread. A failing one may take seconds."""
-    called, looks = list[str](), list[None]()
-
-    def clock() -> float:
-        now_s = time.monotonic()
-        looks.append(None)
-        return now_s
+    called: list[str] = []
+    all_have_asked = asked_by(monkeypatch, 3)
 
     def callback(config: str) -> tuple[str, float]:
         called.append(config)
-        assert eventually(lambda: len(looks) == 3)  # all have looked at the clock, which is before they wait
+        assert all_have_asked()
         if fails:
             raise OSError
         return "token", time.time() + 100
@@ -133,7 +127,6 @@ def test_threads_share_one_call_of_the_callback(monkeypatch: pytest.MonkeyPatch,
         except StorageDenied:
             return "denied"
 
-    monkeypatch.setattr(service_credentials, "time", SimpleNamespace(monotonic=clock))
     credentials = ServiceCredentials({**TOKEN, "oauth_cb": callback})
     assert at_once([ask] * 3) == ["denied" if fails else "Bearer token"] * 3
     assert len(called) == 1
