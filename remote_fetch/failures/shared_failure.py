@@ -34,7 +34,7 @@ class SharedFailure:
 
     @contextmanager
     def kept(self, *kinds: type[Exception]) -> Iterator[None]:
-        """Ask the question in this block. An error of these kinds is kept until the next answer, and raised as it is."""
+        """Ask the question in this block. An error of these kinds is kept, until the next answer, and raised."""
         try:
             yield
         except kinds as error:

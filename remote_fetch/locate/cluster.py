@@ -6,15 +6,11 @@ Rules of the file:
 - No call joins or changes a consumer group.
 - Every wait has a deadline.
 - A refusal of the broker is raised as the broker's own error.
-- The clients are those of confluent_kafka. Each is made when it is first needed.
 """
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -22,15 +18,14 @@ from confluent_kafka import OFFSET_END, KafkaException, TopicCollection, TopicPa
 from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]
 
 from remote_fetch.deadline import Deadline
-from remote_fetch.errors import BrokerUnavailable, Cancelled
-from remote_fetch.failures.broker_errors import is_unanswered, lacks_token
-from remote_fetch.failures.shared_failure import SharedFailure
+from remote_fetch.failures.broker_errors import is_unanswered
 from remote_fetch.kafka_clients import AdminClient, Consumer
 from remote_fetch.locate.admin_offsets import AdminOffsets
 from remote_fetch.locate.answers import LogEnds, addresses_of, raw_uuid, settings_of
-from remote_fetch.locate.clients import NO_LONG_POLL, PROBE, QUIET, admin_properties, consumer_properties
+from remote_fetch.locate.client_properties import PROBE
+from remote_fetch.locate.clients import Clients
 from remote_fetch.locate.consumer_offsets import ConsumerOffsets
-from remote_fetch.locate.contact import SERVERS_KEY, first_contact
+from remote_fetch.locate.contact import SERVERS_KEY
 from remote_fetch.locate.epoch_prober import EpochProber
 from remote_fetch.locate.slices import Newcomer, ask_in_slices
 from remote_fetch.locate.tokens import TokenCache
@@ -42,8 +37,6 @@ T = TypeVar("T")
 
 _SETTINGS_S = 5.0
 """How long a question about settings waits. Callers can do without an answer."""
-_WAIT_FOR_TOKENS = ("oauth_cb", "sasl.oauthbearer.metadata.authentication.type")
-"""If the properties have one of these, confluent_kafka makes a client in a second at least: it waits for the token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,48 +49,29 @@ class Topic:
     may_read: bool
 
 
-class Cluster:
+class Cluster(Clients):
     """One Kafka cluster, seen through a client configuration (librdkafka's properties).
 
-    Thread-safe. A caller of `consumer` or `catcher` makes sure that one thread at a time uses the returned consumer.
     With `checks` the first question raises BrokerUnavailable if no broker answers. Without it, the first question waits
-    like any other. `servers_key` is the key under which the user gave the addresses. `answered_s` is the time of the
-    last answer of a broker (`time.monotonic`), 0 if there was none. Threads that read with the same consumer hold
-    `reading` in turn.
+    like any other.
     """
 
     def __init__(
         self, properties: Mapping[str, Any], *, timeout_ms: int, checks: bool = False, servers_key: str = SERVERS_KEY
     ) -> None:
-        self._properties = dict(properties)
-        self._servers_key = servers_key
-        self._is_unchecked = checks
-        self._checking = threading.Lock()  # for the first contact: `_is_unchecked`, `_no_contact`
-        self._no_contact = SharedFailure()
+        super().__init__(properties, checks=checks, servers_key=servers_key)
         self._timeout_s = timeout_ms / 1000
-        self._admin: AdminClient | None = None
         self._newcomer = Newcomer()
         self._in_sync: str | None = None
         self._tokens = TokenCache.of(properties)
-        self._consumers: dict[tuple[IsolationLevel, str], Consumer] = {}
-        # For `_admin`; and for `_consumers`, `_properties` and `_is_closed`. They are taken in this order.
-        self._making_admin, self._making = threading.Lock(), threading.Lock()
-        self.reading = threading.Lock()
         self._prober = EpochProber(
             lambda: self._consumer(IsolationLevel.READ_UNCOMMITTED, "prober", PROBE),
             timeout_s=self._timeout_s,
             replace=self.replace,
             answered=self.answered,
         )
-        self._offsets = AdminOffsets(self._admin_client, timeout_s=self._timeout_s, answered=self.answered)
+        self._offsets = AdminOffsets(self.admin, timeout_s=self._timeout_s, answered=self.answered)
         self._by_consumer = ConsumerOffsets(self.consumer, replace=self.replace, answered=self.answered)
-        self._is_closed = False
-        self.answered_s = 0.0
-
-    @property
-    def properties(self) -> dict[str, Any]:
-        """The client configuration with the current credentials. It holds secrets."""
-        return dict(self._properties)
 
     @property
     def contact_properties(self) -> dict[str, Any]:
@@ -109,18 +83,6 @@ class Cluster:
         tokens = self._tokens
         given = {} if tokens is None else {"oauth_cb": lambda _: tokens.answer}
         return self._properties | given | ({} if self._in_sync is None else {"bootstrap.servers": self._in_sync})
-
-    def answered(self) -> None:
-        """Note that a broker has answered a client of this cluster."""
-        self.answered_s = time.monotonic()
-
-    def set_sasl_credentials(self, username: str, password: str) -> None:
-        """As `confluent_kafka.Consumer.set_sasl_credentials`: for new connections."""
-        with self._making_admin, self._making:
-            self._properties |= {"sasl.username": username, "sasl.password": password}
-            clients = [client for client in (self._admin, *self._consumers.values()) if client is not None]
-        for client in clients:  # a client that is answering a question takes them after the answer
-            client.set_sasl_credentials(username, password)
 
     def describe(self, name: str, *, timeout_s: float | None = None) -> Topic:
         """A topic's id, partitions, and whether this principal may READ it.
@@ -194,7 +156,7 @@ class Cluster:
 
         Raises KafkaException with the broker's error.
         """
-        return settings_of(self._admin_client(), ResourceType.TOPIC, name, min(_SETTINGS_S, self._timeout_s))
+        return settings_of(self.admin(), ResourceType.TOPIC, name, min(_SETTINGS_S, self._timeout_s))
 
     def is_tiered(self, name: str) -> bool | None:
         """Whether a topic may have segments in the tier. None: the brokers do not tell."""
@@ -206,22 +168,21 @@ class Cluster:
     def broker_settings(self) -> dict[str, str]:
         """As `topic_settings`, of one broker, without secrets. Needs DESCRIBE_CONFIGS on the cluster."""
         number = str(min(self.metadata().brokers))
-        return settings_of(self._admin_client(), ResourceType.BROKER, number, min(_SETTINGS_S, self._timeout_s))
+        return settings_of(self.admin(), ResourceType.BROKER, number, min(_SETTINGS_S, self._timeout_s))
 
     def _asked(self, ask: Callable[[AdminClient, float], T], timeout_s: float | None = None) -> T:
         """The answer of the AdminClient. If its broker does not answer, a new client asks another."""
 
         def ask_once(timeout_s: float) -> T:
-            admin = self._admin_client()
+            admin = self.admin()
             turn = self._newcomer.turn(admin, timeout_s)
             try:
                 answer = ask(admin, turn.slice_s)
             except KafkaException as error:
                 if is_unanswered(error):
                     self._newcomer.note_silence(turn)
-                    with self._making_admin:
-                        if turn.is_last and self._admin is admin:
-                            self._admin = None  # an AdminClient stays with its broker, even after that has died
+                    if turn.is_last:
+                        self.replace_admin(admin)
                 raise
             self._newcomer.note_answer(turn)
             return answer
@@ -289,109 +250,3 @@ class Cluster:
         if end_offset <= (log.log_start_offset or 0):
             return True
         return end_offset <= (log.end_offset or 0) and self._prober.holds(partition, leader_epoch, end_offset)
-
-    def _check(self) -> None:
-        """Make the first contact, if it has not been made. Threads that wait for it share its error."""
-        if not self._is_unchecked:
-            return
-        asked_s = time.monotonic()
-        with self._checking:
-            if not self._is_unchecked:
-                return
-            self._no_contact.check(asked_s)
-            with self._no_contact.kept(BrokerUnavailable):
-                asked = admin_properties(self.properties)
-                client = first_contact(asked, lambda: self._is_closed, self._servers_key)
-            with self._making_admin:
-                self._check_open()
-                self._admin, self._is_unchecked = client, False
-
-    def _admin_client(self) -> AdminClient:
-        self._check()
-        with self._making_admin:
-            self._check_open()
-            if self._admin is None:  # AdminClient defines __len__, so compare with None
-                self._admin = _made(lambda: AdminClient(admin_properties(self._properties)))
-            return self._admin
-
-    def consumer(self, isolation: IsolationLevel) -> Consumer:
-        """The consumer of an isolation level. It joins no group, commits nothing and never resets its offset.
-
-        It is another one after `replace`.
-        """
-        return self._consumer(isolation, "reader", {})
-
-    def connect(self) -> None:
-        """Begin to connect the clients that read a topic to its end, so that they connect at the same time.
-
-        Waits for nothing. Does nothing before the first contact of a cluster that `checks`, and after `close`.
-        """
-        if self._is_unchecked:
-            return
-        is_slow = not self._properties.keys().isdisjoint(_WAIT_FOR_TOKENS)
-        for make in (self._admin_client, self.catcher):
-            if is_slow:
-                threading.Thread(target=_begin, args=(make,), name="remote-fetch-connect", daemon=True).start()
-            else:
-                _begin(make)
-
-    def catcher(self) -> Consumer:
-        """The consumer for topics that are read to their end again and again, such as `__remote_log_metadata`."""
-        return self._consumer(IsolationLevel.READ_UNCOMMITTED, "catcher", NO_LONG_POLL)
-
-    def log_less(self) -> None:
-        """Make new clients, which do not log failed connections. The caller reports brokers that are away."""
-        with self._making_admin, self._making:
-            self._properties = {**QUIET, **self._properties}
-            self._admin, self._consumers = None, {}
-
-    def replace(self, consumer: Consumer) -> None:
-        """Make a new consumer when the next one is asked for: this one may have lost all brokers for ever.
-
-        It is not closed, for another thread may still use it. It ends with its last reference.
-        """
-        with self._making:
-            self._consumers = {key: known for key, known in self._consumers.items() if known is not consumer}
-
-    def _consumer(self, isolation: IsolationLevel, purpose: str, more: Mapping[str, Any]) -> Consumer:
-        """The consumer for a purpose, made at its first use."""
-        self._check()
-        with self._making:
-            self._check_open()
-            if (isolation, purpose) not in self._consumers:
-                properties = {**consumer_properties(self._properties, isolation), **more}
-                self._consumers[isolation, purpose] = _made(lambda: Consumer(properties))
-            return self._consumers[isolation, purpose]
-
-    def _check_open(self) -> None:
-        """Raise Cancelled after `close`: a client that a waiting thread made then would never be closed."""
-        if self._is_closed:
-            raise Cancelled("the connection to the cluster was closed")
-
-    def close(self) -> None:
-        """Close the clients. Later questions raise Cancelled."""
-        with self._making_admin, self._making:
-            self._is_closed = True
-            consumers, self._consumers = self._consumers, {}
-            self._admin, self._newcomer = None, Newcomer()
-        for consumer in consumers.values():
-            consumer.close()
-
-
-def _made(make: Callable[[], T]) -> T:
-    """A client, made once more if its `oauth_cb` has failed. A read that has gone well for hours may need it.
-
-    confluent_kafka waits 10 s for the token, and after a failure librdkafka asks for it again after 10 s.
-    """
-    try:
-        return make()
-    except KafkaException as error:
-        if not lacks_token(error):
-            raise
-    return make()
-
-
-def _begin(make: Callable[[], object]) -> None:
-    """Make a client. If that fails, the first question meets the same error, and raises it."""
-    with suppress(KafkaException, Cancelled):
-        make()

@@ -23,7 +23,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from remote_fetch.locate.clients import consumer_properties
+from remote_fetch.locate.client_properties import consumer_properties
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic
 from remote_fetch.locate.metadata_topic import MetadataTopicLocator

@@ -118,7 +118,7 @@ def test_a_client_that_has_lost_all_brokers_is_replaced(monkeypatch: pytest.Monk
     cluster = cluster_with(lost)
     cluster._admin = cast(Any, Log(3, None))
     assert cluster.log_bounds(PARTITION, LEVEL) == LogBounds(10, 100), "the other client still has its brokers"
-    monkeypatch.setattr("remote_fetch.locate.cluster.Consumer", lambda _: Moving())
+    monkeypatch.setattr("remote_fetch.locate.clients.Consumer", lambda _: Moving())
     assert cluster.log_bounds(PARTITION, LEVEL, by_consumer=True) == LogBounds(36, 38)
     assert isinstance(cluster._consumers[LEVEL, "reader"], Moving), "the next slice of the question gets a new one"
     assert not lost.is_closed, "another thread may still use it"
@@ -147,14 +147,14 @@ def test_a_client_without_an_answer_is_replaced_unless_it_fetches(
     """A broker answers one connection in order, so a slow fetch delays the answer, and would begin again."""
     busy = Busy(fetches, KafkaError._TIMED_OUT, KafkaError._TIMED_OUT)
     cluster = cluster_with(busy, timeout_ms=30_000)
-    monkeypatch.setattr("remote_fetch.locate.cluster.Consumer", lambda _: Moving())
+    monkeypatch.setattr("remote_fetch.locate.clients.Consumer", lambda _: Moving())
     assert cluster.log_bounds(PARTITION, LEVEL) == LogBounds(36, 38)
     assert (cast(Any, cluster._consumers[LEVEL, "reader"]) is busy) is fetches
 
 
 def test_a_client_that_is_only_connecting_is_kept_for_half_a_slice_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over a slow line a new client needs more than a slice. Each next one would need it as well."""
-    monkeypatch.setattr("remote_fetch.locate.cluster.Consumer", lambda _: pytest.fail("another client"))
+    monkeypatch.setattr("remote_fetch.locate.clients.Consumer", lambda _: pytest.fail("another client"))
     busy = Busy(False, KafkaError._TIMED_OUT)
     cluster = cluster_with(busy, timeout_ms=30_000)
     assert cluster.log_bounds(PARTITION, LEVEL) == LogBounds(36, 38)
@@ -169,7 +169,7 @@ def test_a_client_that_is_only_connecting_is_kept_for_half_a_slice_more(monkeypa
 
     asked_s: list[float] = []
     clients = [Connecting(0), Described(found)]
-    monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", lambda _: clients.pop(0))
+    monkeypatch.setattr("remote_fetch.locate.clients.AdminClient", lambda _: clients.pop(0))
     slow = Cluster({}, timeout_ms=30_000)
     assert slow.names() == ("a",)
     assert asked_s == pytest.approx([3, 1.5], abs=0.5)
@@ -179,7 +179,7 @@ def test_a_client_that_is_only_connecting_is_kept_for_half_a_slice_more(monkeypa
 
 def test_silences_of_one_isolation_level_count_beside_answers_of_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each level has a client of its own."""
-    monkeypatch.setattr("remote_fetch.locate.cluster.Consumer", lambda _: Moving())
+    monkeypatch.setattr("remote_fetch.locate.clients.Consumer", lambda _: Moving())
     committed = IsolationLevel.READ_COMMITTED
     busy = Busy(False)
     cluster = cluster_with(busy, timeout_ms=30_000)
@@ -194,7 +194,7 @@ def test_silences_of_one_isolation_level_count_beside_answers_of_the_other(monke
 def test_a_closed_cluster_holds_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """An AdminClient has no `close`. It ends with its last reference."""
     found = SimpleNamespace(topics={"a": None})
-    monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", lambda _: Described(found))
+    monkeypatch.setattr("remote_fetch.locate.clients.AdminClient", lambda _: Described(found))
     cluster = Cluster({}, timeout_ms=60_000)
     cluster.names()
     ended = weakref.ref(cast(Any, cluster._admin))
@@ -259,7 +259,7 @@ def test_the_ends_are_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> Non
         def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
-    monkeypatch.setattr("remote_fetch.locate.cluster.Consumer", lambda _: Dead())
+    monkeypatch.setattr("remote_fetch.locate.clients.Consumer", lambda _: Dead())
     with pytest.raises(KafkaException, match="_TIMED_OUT"):
         Cluster({}, timeout_ms=30_000).log_bounds(PARTITION, LEVEL, timeout_s=0.2)
 
@@ -295,7 +295,7 @@ def test_who_reads_to_an_end_and_asks_again_does_not_wait_behind_a_fetch(monkeyp
         made.append(properties)
         return Answers()
 
-    monkeypatch.setattr("remote_fetch.locate.cluster.Consumer", make)
+    monkeypatch.setattr("remote_fetch.locate.clients.Consumer", make)
     cluster = Cluster({"fetch.wait.max.ms": 500}, timeout_ms=60_000)
     catcher = cast("Answers", cluster.catcher())
     assert cast("Answers", cluster.catcher()) is catcher
@@ -347,7 +347,7 @@ def test_another_client_is_made_where_a_broker_does_not_answer(monkeypatch: pyte
         topic_id=KafkaUuid(1, 2), partitions=[SimpleNamespace(id=0, isr=[])], authorized_operations=None
     )
     clients = [Described(KafkaError._TIMED_OUT), Described(KafkaError._TIMED_OUT), Described(found)]
-    monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", lambda _: clients.pop(0))
+    monkeypatch.setattr("remote_fetch.locate.clients.AdminClient", lambda _: clients.pop(0))
     cluster = Cluster({}, timeout_ms=60_000)
     assert cluster.describe("t").partitions == (0,)
     assert cluster.describe("t").partitions == (0,)
@@ -359,7 +359,7 @@ def test_every_question_of_an_admin_client_may_be_asked_of_another(monkeypatch: 
     found = SimpleNamespace(topics={"b": None, "a": None}, cluster_id="an id")
     for ask, answer in ((Cluster.names, ("a", "b")), (Cluster.cluster_id, "an id")):
         clients = [Described(code), Described(found)]
-        monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", lambda _, clients=clients: clients.pop(0))
+        monkeypatch.setattr("remote_fetch.locate.clients.AdminClient", lambda _, clients=clients: clients.pop(0))
         assert cast(Any, ask)(Cluster({}, timeout_ms=60_000)) == answer
         assert clients == []
 
@@ -379,7 +379,7 @@ def test_the_look_for_new_partitions_may_be_repeated() -> None:
 
 @pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError.UNKNOWN_TOPIC_OR_PART])
 def test_describe_raises_the_error_of_every_client(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", lambda _: Described(code))
+    monkeypatch.setattr("remote_fetch.locate.clients.AdminClient", lambda _: Described(code))
     with pytest.raises(KafkaException):
         Cluster({}, timeout_ms=50).describe("t")
 
@@ -497,7 +497,7 @@ class Hung(Log):
 def test_the_ends_are_asked_by_another_client_if_the_leader_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another broker has become the leader. Else the first client would wait for the old one to its deadline."""
     log: Any = Hung(4, None)
-    monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", lambda _: Log(5, None))
+    monkeypatch.setattr("remote_fetch.locate.clients.AdminClient", lambda _: Log(5, None))
     cluster = Cluster({}, timeout_ms=30_000)
     cluster._admin = log
     assert cluster.ends("t", [0]) == {0: (7, 7, 4)}
@@ -566,8 +566,8 @@ def test_a_closed_cluster_makes_no_client(monkeypatch: pytest.MonkeyPatch) -> No
         made.append(Answers())
         return made[-1]
 
-    monkeypatch.setattr("remote_fetch.locate.cluster.Consumer", make)
-    monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", make)
+    monkeypatch.setattr("remote_fetch.locate.clients.Consumer", make)
+    monkeypatch.setattr("remote_fetch.locate.clients.AdminClient", make)
     cluster = Cluster({}, timeout_ms=60_000)
     cluster.consumer(LEVEL)
     cluster.close()
@@ -587,8 +587,8 @@ def test_the_clients_of_a_metadata_topic_connect_at_once(monkeypatch: pytest.Mon
         made.append("consumer" if "isolation.level" in properties else "admin")
         return Answers()
 
-    monkeypatch.setattr("remote_fetch.locate.cluster.Consumer", make)
-    monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", make)
+    monkeypatch.setattr("remote_fetch.locate.clients.Consumer", make)
+    monkeypatch.setattr("remote_fetch.locate.clients.AdminClient", make)
     cluster = Cluster({}, timeout_ms=60_000, checks=checks)
     cluster.connect()
     cluster.connect()
@@ -609,8 +609,8 @@ def test_clients_that_wait_for_tokens_are_made_at_the_same_time(monkeypatch: pyt
         at_once.wait(60)
         return Answers()
 
-    monkeypatch.setattr("remote_fetch.locate.cluster.Consumer", make)
-    monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", make)
+    monkeypatch.setattr("remote_fetch.locate.clients.Consumer", make)
+    monkeypatch.setattr("remote_fetch.locate.clients.AdminClient", make)
     cluster = Cluster({"oauth_cb": print}, timeout_ms=60_000)
     cluster.connect()
     at_once.wait(60)
@@ -626,7 +626,7 @@ def test_a_client_that_cannot_be_made_fails_the_question(monkeypatch: pytest.Mon
     def make(_: dict[str, Any]) -> Answers:
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
 
-    monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", make)
+    monkeypatch.setattr("remote_fetch.locate.clients.AdminClient", make)
     cluster = Cluster({}, timeout_ms=60_000)
     cluster.connect()
     with pytest.raises(KafkaException):
@@ -643,7 +643,7 @@ def test_a_client_that_got_no_token_is_made_once_more(monkeypatch: pytest.Monkey
             raise KafkaException(KafkaError(codes.pop(0)))
         return Answers()
 
-    monkeypatch.setattr("remote_fetch.locate.cluster.Consumer", make)
+    monkeypatch.setattr("remote_fetch.locate.clients.Consumer", make)
     cluster = Cluster({}, timeout_ms=60_000)
     codes += [no_token]
     cluster.consumer(LEVEL)
@@ -683,7 +683,7 @@ def test_other_clients_get_the_addresses_of_brokers_in_sync(monkeypatch: pytest.
         SimpleNamespace(id=1, isr=[node(3, "::1"), node(2, "b"), node(4, None)]),
     ]
     found = SimpleNamespace(topic_id=KafkaUuid(1, 2), partitions=partitions, authorized_operations=None)
-    monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", lambda _: Described(found))
+    monkeypatch.setattr("remote_fetch.locate.clients.AdminClient", lambda _: Described(found))
     cluster = Cluster({"bootstrap.servers": "silent:9092", "client.id": "me"}, timeout_ms=60_000)
     assert cluster.contact_properties == cluster.properties
     cluster.describe("t")

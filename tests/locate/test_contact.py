@@ -18,6 +18,7 @@ from remote_fetch.errors import BrokerUnavailable, Cancelled
 from remote_fetch.locate import contact
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.contact import first_contact, setup_timeout_s
+from tests.failures.askers import asked_by
 
 SOON = {"socket.connection.setup.timeout.ms": "1000"}
 
@@ -57,31 +58,16 @@ def test_a_closed_session_does_not_wait() -> None:
 
 def test_threads_share_the_error_of_a_first_contact(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else each would wait in turn: consumers of one metadata topic for 30 s, 60 s, 90 s and so on."""
-    waiting = threading.Semaphore(0)
     contacts: list[str] = []
-
-    class Checking:
-        """A lock that tells how many threads have come to it."""
-
-        def __init__(self) -> None:
-            self.lock = threading.Lock()
-
-        def __enter__(self) -> None:
-            waiting.release()
-            self.lock.acquire()
-
-        def __exit__(self, *_: object) -> None:
-            self.lock.release()
+    all_have_asked = asked_by(monkeypatch, 3)
 
     def no_contact(*_: object) -> None:
         contacts.append(threading.current_thread().name)
-        for _thread in range(3 if len(contacts) == 1 else 0):
-            assert waiting.acquire(timeout=30)
+        assert all_have_asked()
         raise BrokerUnavailable(f"contact {len(contacts)}", hint="Check")
 
-    monkeypatch.setattr("remote_fetch.locate.cluster.first_contact", no_contact)
+    monkeypatch.setattr("remote_fetch.locate.clients.first_contact", no_contact)
     cluster = Cluster({}, timeout_ms=1000, checks=True)
-    monkeypatch.setattr(cluster, "_checking", Checking())
 
     def error() -> tuple[str, str | None]:
         with pytest.raises(BrokerUnavailable) as raised:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from remote_fetch.kafka_clients import Consumer
-from remote_fetch.locate.clients import NO_LONG_POLL, PROBE, admin_properties, consumer_properties
+from remote_fetch.locate.client_properties import NO_LONG_POLL, PROBE, admin_properties, consumer_properties
 from remote_fetch.model import IsolationLevel
 
 LEVEL = IsolationLevel.READ_UNCOMMITTED
@@ -29,10 +29,10 @@ class Patched(RemoteConsumer):
 
 confluent_kafka.Consumer = Patched  # as a site does that cannot change the class which a framework makes
 consumer = confluent_kafka.Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0})
-import remote_fetch.locate.cluster, remote_fetch.locate.epoch_prober, remote_fetch.locate.metadata_replay
+import remote_fetch.locate.clients, remote_fetch.locate.epoch_prober, remote_fetch.locate.metadata_replay
 import remote_fetch.session.broker
 for module in (
-    remote_fetch.locate.cluster,
+    remote_fetch.locate.clients,
     remote_fetch.locate.epoch_prober,
     remote_fetch.locate.metadata_replay,
     remote_fetch.session.broker,
