@@ -6,15 +6,20 @@ Rules of the file:
   those that the call has taken: the application never gets them. A forgotten record holds its partition, so `close`
   waits for ever.
 - So a guarded callback raises nothing. `poll`, `consume` and `close` raise its error when the records are safe.
+- A handler of a signal waits while librdkafka waits. Python calls the handler as the next function begins, before the
+  first line of that function. Often this is a callback, so the guard is entered inside of a `try`.
 - `oauth_cb` is not guarded. librdkafka calls it in a thread of its own, and has to know that it has failed.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import chain
+from operator import methodcaller
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 __all__ = ["Callbacks"]
 
@@ -46,7 +51,7 @@ class Callbacks:
             except BaseException as error:  # a handler of a signal may run in the callback
                 self.keep(error)
 
-        return guarded
+        return cast("Callable[..., None]", _Guard(guarded, self.keep))
 
     def keep(self, error: BaseException) -> None:
         """Keep an error for `raise_kept`: the first one, but rather one that ends the program. Others are logged."""
@@ -66,3 +71,29 @@ class Callbacks:
         """Raise the error that is kept, if there is one."""
         if self.kept:
             raise self.kept.pop()
+
+
+class _Guard:
+    """Calls `guarded`. If a handler of a signal waits, Python calls it first, and `keep` gets its error.
+
+    The generator goes on inside of its `try`, and only returns `guarded`, so that a callback may run in a callback.
+    Before the generator goes on, functions in C alone run.
+    """
+
+    __call__ = property(methodcaller("enter"))
+
+    def __init__(self, guarded: Callable[..., None], keep: Callable[[BaseException], None]) -> None:
+        # A second signal may end a generator in `keep`. Then another one follows.
+        self.enter = chain.from_iterable(iter(partial(_gate, guarded, keep), None)).__next__
+        self.enter()
+
+
+def _gate(guarded: Callable[..., None], keep: Callable[[BaseException], None]) -> Iterator[Callable[..., None]]:
+    while True:
+        try:
+            while True:
+                yield guarded
+        except GeneratorExit:
+            return
+        except BaseException as error:
+            keep(error)

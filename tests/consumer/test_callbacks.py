@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -98,6 +100,35 @@ def test_records_come_although_a_callback_closes_and_raises(
     with pytest.raises(error):
         call()
     consumer.close()
+
+
+def test_a_handler_of_a_signal_raises_as_a_callback_begins() -> None:
+    """The signal has come while librdkafka waited: it is sent here by a function in C, and another one goes on."""
+    callbacks, calls = Callbacks(), list[int]()
+
+    def callback(number: int) -> None:
+        calls.append(number)
+        if len(calls) == 1:
+            guarded(0)  # a callback runs in a callback
+
+    def handler(number: int, _: object) -> None:
+        raise TimeoutError(number)
+
+    guarded = callbacks.guard(callback)
+    libc = ctypes.CDLL(None)
+    before = {number: signal.signal(number, handler) for number in (signal.SIGUSR1, signal.SIGUSR2)}
+    try:
+        for sent in ([signal.SIGUSR1], [signal.SIGUSR2], [signal.SIGUSR1]):
+            list(map(guarded, map(libc["raise"], sent)))
+            with pytest.raises(TimeoutError, match=str(sent[0].value)):
+                callbacks.raise_kept()
+        with pytest.raises(TimeoutError):  # of two signals at once, the second one may come through
+            list(map(guarded, map(libc["raise"], [signal.SIGUSR1]), map(libc["raise"], [signal.SIGUSR2])))
+        guarded(7)
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+    assert calls == [0, 0, 0, 0, 7]
 
 
 def test_the_first_error_is_raised_unless_another_ends_the_program() -> None:
