@@ -2,7 +2,7 @@
 
 Rules of the file:
 
-- Only the application's thread uses it, except for `next_in_block`.
+- Only the application's thread uses it, except for `next_in_block` (see `PolledRecords`).
 - Records of librdkafka are delivered at once, because librdkafka's position is already after them.
 - Records of the store are taken last, so that no callback runs between taking and delivering them.
 - No wait is longer than the application's timeout.
@@ -11,9 +11,7 @@ Rules of the file:
 from __future__ import annotations
 
 import gc
-from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 
 from confluent_kafka import Message
 
@@ -23,6 +21,7 @@ from remote_fetch.consumer.callbacks import Callbacks
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.partitions import Partitions
 from remote_fetch.consumer.pending import PendingMessages
+from remote_fetch.consumer.polled import PolledRecords
 from remote_fetch.consumer.settings import ConsumerSettings
 from remote_fetch.consumer.workers import Workers
 from remote_fetch.deadline import Clock
@@ -35,9 +34,8 @@ _WAIT_S = 0.01
 """The longest single wait while both sides may have records. librdkafka does not set the event of this package."""
 _LONGEST_WAIT_S = 1.0
 """The longest single wait for librdkafka. Positions are stored between two waits, so `idle_store_s` also limits it."""
-_BLOCK_RECORDS, _BLOCK_BYTES = 1_024, 640 << 10
-"""A block is the records that are prepared for the next polls: at most so many, of about so many bytes. More of them
-would leave the processor's cache before they are polled."""
+_BLOCK_RECORDS = 1_024
+"""How many records are prepared for the next polls, at most."""
 
 
 class Merge:
@@ -67,12 +65,8 @@ class Merge:
         self._count = count
         self._clock = clock
         self.suspends_collector = False
-        self._block: deque[Message] = deque()
-        self._polled: list[Message] = []
-        self._unpolled: list[Message] = []
-        """The messages taken back from the block. They stay here if a handler of a signal ends `flush_position`."""
-        self._polled_partition: AssignedPartition | None = None
-        self._block_ends_s = 0.0
+        self._polled = PolledRecords(clock)
+        self._block, self.next_in_block = self._polled.block, self._polled.next_in_block
         self._librdkafka_came_last = False
         self._is_running = False
         self.is_close_due = False
@@ -84,19 +78,6 @@ class Merge:
         # list whenever it looks at the partitions. A result holds as long as the list is the same one.
         self._none_ready: Sequence[AssignedPartition] | None = None
         self._awaited: tuple[Sequence[AssignedPartition] | None, bool] = None, False
-
-    def next_in_block(self) -> Message | None:
-        """The next record that was prepared for `poll`. None if no record is left, or if other work is due.
-
-        Any thread may call this. It takes no lock, because a lock would take longer than the rest of the method. This
-        pops from the left end of the deque, and `flush_position` pops from the right end.
-        """
-        if self._block and self._clock() < self._block_ends_s:
-            try:
-                return self._block.popleft()
-            except IndexError:
-                pass  # another thread was faster
-        return None
 
     def poll(self, timeout_s: float) -> Message | None:
         """As `Consumer.poll`.
@@ -111,7 +92,7 @@ class Merge:
         is_within, self._is_running = self._is_running, True
         try:
             while message is None and not self.is_close_due:
-                if self._polled_partition is not None:
+                if self._polled.partition is not None:
                     self.flush_position()
                 now_s = self._partitions.run_due_work()
                 if deadline_s is None:
@@ -174,14 +155,9 @@ class Merge:
         partition = self._next_ready(takes_turn=True)
         if partition is None:
             return None
-        count = min(most, partition.records.rows_in(_BLOCK_BYTES))
-        self._polled, self._polled_partition = partition.records.take(count), partition
-        self._block.extend(self._polled[1:])
+        self._polled.prepare(partition, most)
         self._note_taken(partition)
-        if not self._polled:
-            return None
-        self._block_ends_s = ends_s
-        return self._polled[0]
+        return self._polled.begin(ends_s)
 
     def expect_callback(self) -> None:
         """Poll librdkafka before the next record of the store: it is about to take partitions away."""
@@ -204,18 +180,9 @@ class Merge:
 
     def flush_position(self) -> None:
         """Update the position of the partition whose records `poll` returns. Call this before the position is used."""
-        partition = self._polled_partition
-        if partition is None:
-            return
-        if self._block:
-            with suppress(IndexError):  # the end of the block
-                self._unpolled.extend(iter(self._block.pop, None))  # in one call, see `StoreRecords`
-        polled = len(self._polled) - len(self._unpolled)
-        if polled:
-            partition.position.deliver(self._polled[polled - 1])
-        self._none_ready = None
-        partition.records.put_back(self._polled[polled:])  # no handler of a signal runs between this and the next line
-        self._polled, self._unpolled, self._polled_partition, self._block_ends_s = [], [], None, 0.0
+        if self._polled.partition is not None:
+            self._none_ready = None
+            self._polled.flush()
 
     def consume(self, count: int, timeout_s: float) -> list[Message]:
         """As `Consumer.consume`."""
