@@ -92,7 +92,7 @@ class SequentialAborts:
         self._open: set[int] = set()
         self._seen_offset = -1
 
-    def shows(self, header: BatchHeader, control: ControlType | None) -> bool:
+    def shows(self, header: BatchHeader, control: ControlType | None = None) -> bool:
         """Whether read_committed shows the batch; `control` is its control record's type, None for other batches."""
         while self._upcoming and self._upcoming[-1][0] <= header.last_offset:
             self._open.add(self._upcoming.pop()[1])

@@ -4,6 +4,7 @@ Rules of the file:
 
 - One thread reads a partition, so nothing here is locked.
 - Rows leave in the order in which they were taken, whichever reader decoded them.
+- A marker that aborts delivered records is an error: `aborted` should have hidden them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from remote_fetch.decode.decoded_rows import DecodedRows
 from remote_fetch.decode.gatherer import RowGatherer
-from remote_fetch.decode.run_decoder import BatchReader
+from remote_fetch.decode.run_decoder import BatchReader, DecodedRun
+from remote_fetch.errors import CorruptSegment
+from remote_fetch.formats.batches import BatchHeader, FramedBatch
+from remote_fetch.formats.codecs import Codecs
+from remote_fetch.formats.control import ControlType, control_type
 from remote_fetch.locate.lineage import Lineage, epoch_at
 from remote_fetch.model import RemoteLogSegmentMetadata
 from remote_fetch.plan.ranges import SegmentSlice
@@ -78,6 +83,51 @@ class PartitionRows:
         promised = epoch_at(segment.segment_leader_epochs, base_offset)
         is_promised = leader_epoch == -1 or promised in (None, leader_epoch)
         return is_promised and self.lineage.agrees(base_offset, leader_epoch)
+
+    def shows(self, header: BatchHeader) -> bool:
+        """Whether the isolation level shows records of a batch that holds no marker. Then they count as delivered."""
+        is_shown = self.aborted is None or self.aborted.shows(header)
+        if not is_shown or header.record_count == 0:  # the log cleaner keeps only the header of a batch without records
+            return False
+        if header.is_transactional:
+            self.shown.setdefault(header.producer_id, header.base_offset)
+        return True
+
+    def see_marker(self, batch: FramedBatch, codecs: Codecs) -> None:
+        """Take a marker into account.
+
+        Raises CorruptSegment if records of an aborted transaction were delivered, and `aborted` does not tell that the
+        transaction ends here.
+        """
+        if self.aborted is None:
+            return
+        header, kind = batch.header, control_type(batch, codecs)
+        first_shown = self.shown.get(header.producer_id)
+        if isinstance(self.aborted, SequentialAborts):
+            self.aborted.shows(header, kind)
+            is_told, source = False, "broker's list"  # else nothing of the transaction was shown
+        else:
+            is_told, source = self.aborted.ends_at(header.producer_id, header.base_offset), "transaction index"
+        if kind is ControlType.ABORT and first_shown is not None and not is_told:
+            raise CorruptSegment(
+                f"the transaction of producer {header.producer_id} from offset {first_shown} was aborted at offset "
+                f"{header.base_offset}, but no {source} says so",
+                position=batch.position,
+                offset=first_shown,
+                hint=f"A {source} is lost or incomplete; the broker has to answer for these offsets",
+            )
+        if kind in (ControlType.ABORT, ControlType.COMMIT):
+            self.shown.pop(header.producer_id, None)
+
+    def note(self, run: DecodedRun, piece: SegmentSlice) -> None:
+        """Remember what a run delivered, which transactions ended in it, odd timestamps, and its last offset."""
+        for producer_id in run.ended_producers:
+            self.shown.pop(producer_id, None)
+        for producer_id, base_offset in run.shown.items():
+            self.shown.setdefault(producer_id, base_offset)
+        self.saturated += run.saturated
+        if run.taken:
+            self.read_to(run.last_offset, piece)
 
     def add(self, rows: DecodedRows) -> list[DecodedRows]:
         """Take rows that follow those of `batches`, the reader of single batches. Return groups that became full."""

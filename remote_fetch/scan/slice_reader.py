@@ -5,8 +5,6 @@ Rules of the file:
 - No I/O.
 - A batch is delivered after the next header was read. If the base offset of a batch is damaged, that header shows it.
 - A compressed message of v0 or v1 has its first offset inside. So it is unpacked before its place is checked.
-- After an error, `resume_position` is the byte position from which the slice can be read again.
-- Every record that the isolation level shows is delivered or causes an error.
 - Ordinary batches are read in units of many batches. Other threads may decode the next units. The rows and the errors
   are those of batches that are read one by one.
 - If a broker listed aborted transactions, batches are read one at a time, because the markers before a batch decide
@@ -16,40 +14,22 @@ Rules of the file:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
 
 from remote_fetch.decode.decoded_rows import DecodedRows
-from remote_fetch.decode.run_decoder import DecodedRun
-from remote_fetch.errors import CorruptSegment, EpochMismatch, RemoteFetchError
-from remote_fetch.formats.batches import BatchFramer, BatchHeader, FramedBatch, check_crc
+from remote_fetch.errors import RemoteFetchError
+from remote_fetch.formats.batches import BatchFramer, FramedBatch, check_crc
 from remote_fetch.formats.codecs import Codecs
-from remote_fetch.formats.control import ControlType, control_type
 from remote_fetch.formats.legacy import as_v2
-from remote_fetch.locate.lineage import epoch_at
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.plan.visibility import SequentialAborts
 from remote_fetch.prepare.order import MisleadingIndex, check_inside, check_order
+from remote_fetch.scan.delivery import Delivery, Single
 from remote_fetch.scan.lookahead import LookAhead
 from remote_fetch.scan.rows import PartitionRows
 from remote_fetch.scan.units import Unit, Units
 from remote_fetch.session.decode_pool import DecodePool
 
 __all__ = ["SliceReader"]
-
-
-@dataclass(frozen=True, slots=True)
-class Single:
-    """A batch that is read alone. `records`: those of a message of v0 or v1, whose header is as a v2 batch has it."""
-
-    batch: FramedBatch
-    records: memoryview | None = None
-    is_confirmed: ClassVar[bool] = False
-
-    @property
-    def last_offset(self) -> int:
-        """The last offset of the batch."""
-        return self.batch.header.last_offset
 
 
 class SliceReader:
@@ -73,7 +53,6 @@ class SliceReader:
     ) -> None:
         self.piece = piece
         self.done = False
-        self.resume_position = position
         self._rows = rows
         self._codecs = codecs
         self._framer = BatchFramer(position, max_batch_bytes=max_batch_bytes)
@@ -89,10 +68,9 @@ class SliceReader:
             if position == piece.start_position or rows.next_offset <= piece.end_entry_offset
             else -1,
         )
-        self._in_order = isinstance(rows.aborted, SequentialAborts)
-        self._units = (
+        units = (
             None
-            if self._in_order
+            if isinstance(rows.aborted, SequentialAborts)
             else Units(
                 piece,
                 rows,
@@ -102,7 +80,8 @@ class SliceReader:
                 max_decompressed_bytes=codecs.max_bytes,
             )
         )
-        self._ahead = LookAhead(self._framer, self._units, pool.depth)
+        self._delivery = Delivery(piece, rows, codecs, units, position)
+        self._ahead = LookAhead(self._framer, units, pool.depth)
 
     def feed(self, data: memoryview) -> Iterator[DecodedRows]:
         """Take the next bytes, and yield the rows that became full.
@@ -173,12 +152,10 @@ class SliceReader:
         header, records = as_v2(batch, self._codecs)
         return Single(batch._replace(header=header), records)
 
-    def _shows(self, header: BatchHeader) -> bool:
-        """Whether the batch has records that the isolation level shows."""
-        aborted = self._rows.aborted
-        if isinstance(aborted, SequentialAborts):
-            return aborted.shows(header, None) and header.record_count != 0
-        return header.record_count != 0 and (not header.is_control if aborted is None else aborted.shows(header))
+    @property
+    def resume_position(self) -> int:
+        """The byte position from which the slice can be read again after an error."""
+        return self._delivery.resume_position
 
     @property
     def lacks_wanted(self) -> bool:
@@ -220,103 +197,5 @@ class SliceReader:
 
     def _deliver_held(self) -> Iterator[DecodedRows]:
         held, self._held = self._held, None
-        if isinstance(held, Unit):
-            yield from self._deliver_unit(held)
-        elif held is not None:
-            yield from self._deliver_single(held.batch, held.records)
-
-    def _deliver_unit(self, unit: Unit) -> Iterator[DecodedRows]:
-        """Deliver the rows of a unit. A batch that ends a run early is read alone, so that an error has its words."""
-        assert self._units is not None
-        at, last_offset, column_bytes = unit.at, unit.start.last_offset, 0
-        while at < unit.stop:
-            for run in self._units.runs(unit, at, last_offset, self._rows.first_wanted(self.piece)):
-                at, last_offset = run.position, run.last_offset
-                column_bytes += run.rows.size_bytes
-                self._note(run)
-                self.resume_position = unit.position + at - unit.at
-                yield from self._rows.add(run.rows)
-            if at < unit.stop:
-                batch = unit.batch_at(at)
-                check_crc(batch)
-                yield from self._deliver_single(batch)
-                at, last_offset = at + batch.header.size_bytes, batch.header.last_offset
-        self._units.learn(unit, column_bytes)
-
-    def _note(self, run: DecodedRun) -> None:
-        """Remember what a run delivered, which transactions ended in it, odd timestamps, and its last offset."""
-        for producer_id in run.ended_producers:
-            self._rows.shown.pop(producer_id, None)
-        for producer_id, base_offset in run.shown.items():
-            self._rows.shown.setdefault(producer_id, base_offset)
-        self._rows.saturated += run.saturated
-        if run.taken:
-            self._rows.read_to(run.last_offset, self.piece)
-
-    def _deliver_single(self, batch: FramedBatch, records: memoryview | None = None) -> Iterator[DecodedRows]:
-        self.resume_position = batch.position
-        if batch.header.last_offset >= self._rows.first_wanted(self.piece):
-            yield from self._deliver(batch, records)
-        elif self._in_order and batch.header.is_control:
-            self._see_marker(batch)  # its transaction may have begun before offsets that were passed over
-        self._rows.read_to(batch.header.last_offset, self.piece)
-        self.resume_position = batch.position + batch.header.size_bytes
-
-    def _deliver(self, batch: FramedBatch, records: memoryview | None) -> Iterator[DecodedRows]:
-        header = batch.header
-        self._check_epoch(header, batch.position)
-        if header.is_control:
-            self._see_marker(batch)
-            return
-        if not self._shows(header):
-            return  # hidden, or empty: the log cleaner keeps only the header of a batch without records
-        if header.is_transactional:
-            self._rows.shown.setdefault(header.producer_id, header.base_offset)
-        try:
-            if records is None:
-                _, records = as_v2(batch, self._codecs)
-            first, stop = self._rows.first_wanted(self.piece), self.piece.stop_offset
-            full = self._rows.batches.append(header, records, first, stop)
-        except RemoteFetchError as error:
-            raise error.at(position=batch.position, offset=header.base_offset) from error.__cause__
-        if full:
-            yield from self._rows.gatherer.add(full)
-
-    def _check_epoch(self, header: BatchHeader, position: int) -> None:
-        segment = self.piece.segment
-        if not self._rows.epoch_fits(segment, header.base_offset, header.leader_epoch):
-            promised = epoch_at(segment.segment_leader_epochs, header.base_offset)
-            known = self._rows.lineage.epoch_for(header.base_offset)
-            raise EpochMismatch(
-                f"batch of leader epoch {header.leader_epoch} where the log has epoch "
-                f"{promised if known is None else known}",
-                position=position,
-                offset=header.base_offset,
-            )
-
-    def _see_marker(self, batch: FramedBatch) -> None:
-        """Handle a marker.
-
-        If records of an aborted transaction were delivered, the marker must end a known interval.
-        """
-        header, rows = batch.header, self._rows
-        if rows.aborted is None:
-            return
-        kind = control_type(batch, self._codecs)
-        first_shown = rows.shown.get(header.producer_id)
-        is_aborted = kind is ControlType.ABORT and first_shown is not None
-        if isinstance(rows.aborted, SequentialAborts):
-            rows.aborted.shows(header, kind)
-            is_told, source = False, "broker's list"  # else nothing of the transaction was shown
-        else:
-            is_told, source = rows.aborted.ends_at(header.producer_id, header.base_offset), "transaction index"
-        if is_aborted and not is_told:
-            raise CorruptSegment(
-                f"the transaction of producer {header.producer_id} from offset {first_shown} was aborted at offset "
-                f"{header.base_offset}, but no {source} says so",
-                position=batch.position,
-                offset=first_shown,
-                hint=f"A {source} is lost or incomplete; the broker has to answer for these offsets",
-            )
-        if kind in (ControlType.ABORT, ControlType.COMMIT):
-            rows.shown.pop(header.producer_id, None)
+        if held is not None:
+            yield from self._delivery.deliver(held)

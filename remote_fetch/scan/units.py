@@ -4,7 +4,7 @@ Rules of the file:
 
 - The drawing thread finds units by their headers, and delivers them in order. A thread of the pool may decode them
   before that. It changes when and where work is done, and nothing else.
-- Damaged bytes raise no error here. Decoding ends before a batch that is damaged, and `slice_reader` reads that batch.
+- Damaged bytes raise no error here. Decoding ends before a batch that is damaged, and `delivery` reads that batch.
 - A thread does not know where the reading of a unit begins. It takes the offset that was the first wanted one when the
   unit was found. Its rows are used only if a later first offset makes no difference.
 - The units that wait are bounded in number, and the columns of each are bounded in size. The drawing thread decodes the

@@ -22,8 +22,8 @@ from remote_fetch.locate.lineage import Lineage
 from remote_fetch.model import IndexType, IsolationLevel
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.scan import units
+from remote_fetch.scan.delivery import Delivery, Single
 from remote_fetch.scan.rows import PartitionRows
-from remote_fetch.scan.slice_reader import SliceReader
 from remote_fetch.scan.units import Units
 from remote_fetch.session import session
 from remote_fetch.session.decode_pool import DecodePool
@@ -273,13 +273,13 @@ def test_what_a_thread_may_not_inflate_the_reader_does(
 def test_no_ordinary_batch_is_read_alone(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """Wherever ranges and units end."""
     single: list[int] = []
-    deliver = SliceReader._deliver
+    deliver = Delivery._single
 
-    def counted(self: SliceReader, batch: FramedBatch, records: memoryview | None) -> Any:
-        single.append(batch.header.base_offset)
-        return deliver(self, batch, records)
+    def counted(self: Delivery, item: Single) -> Any:
+        single.append(item.batch.header.base_offset)
+        return deliver(self, item)
 
-    monkeypatch.setattr(SliceReader, "_deliver", counted)
+    monkeypatch.setattr(Delivery, "_single", counted)
     monkeypatch.setattr(session, "DecodePool", partial(DecodePool, **WAYS[way]))
     bucket = Bucket(plain_log(segments=2, batches=300, records=2).segments())
     config = {"fetch.remote.range.bytes": 1024, "fetch.remote.max.bytes": 4096}
