@@ -27,6 +27,13 @@ class Difference:
     broker: Mapping[str, Any] | None
     columns: tuple[str, ...] = ()
 
+    @property
+    def text(self) -> str:
+        """The difference in words, without the record itself: it may be long, and secret."""
+        if self.broker is None or self.store is None:
+            return f"only the {'store' if self.broker is None else 'broker'} has the record"
+        return f"{', '.join(self.columns)} differ"
+
 
 class RowStream:
     """Rows in order of their offsets, taken in pieces that a caller chooses. `taken` counts them.

@@ -54,7 +54,10 @@ _NO_LISTING = (
     "a reader with brokers needs no listing. `ls`, `audit` and reads without brokers do: grant s3:ListBucket, or what "
     "the store calls it"
 )
-
+_OF_BROKERS = (
+    "the store gives a reader what the brokers do not give: their logs tell what they lack. If the URL is that of a "
+    "copy, `remote-fetch audit` with the URL of the brokers names the objects that they have lost"
+)
 _ASK_THE_SERVICE = "Check remote.locator.url, and /readyz and the log of `remote-fetch serve` there"
 
 
@@ -258,7 +261,7 @@ class Doctor:
         except RemoteFetchError as error:
             yield failed("sample", self._config().settings.storage_url, error)
         except KafkaException as error:
-            yield _unanswered(error, self.topic)
+            yield _unanswered(error)
 
     def _sample(self, session: Session, tier: Tier) -> Check:
         if not tier.offsets:
@@ -266,18 +269,18 @@ class Doctor:
             text = "no offsets are in the tier that this reader may read"
             return Check("sample", State.SKIPPED, text, "Wait until the brokers have copied a segment")
         gain = self.gain = gain_of(session, tier, self._sample_bytes, self._dice)
-        if gain.is_alike:
+        finding = gain.finding
+        if finding is None:
             text = f"{gain.store.records} records of {gain.offsets} offsets are alike both ways ({self._isolation})"
             return Check("sample", State.OK, text)
-        if gain.is_aborted_shown:
+        if finding.is_aborted_shown:
             text = "the brokers show records of aborted transactions, which the store's reader leaves out (KAFKA-17801)"
             return Check("sample", State.FAILED, text, "Upgrade the brokers to Kafka 3.9.1 or later")
-        (first, *_) = (verdict for verdict in gain.verdicts if verdict.findings)
-        finding = first.findings[0]
         if finding.is_of_broker:
-            return _silent(finding.text, self.topic)
-        place = first.partition.topic_partition
-        text = f"store and brokers differ in {place}: {finding.text or finding.difference}"
+            return _silent(finding.text)
+        difference = finding.difference
+        what = finding.text if difference is None else f"offset {difference.offset}: {difference.text}"
+        text = f"store and brokers differ in {finding.step.partition.topic_partition}, {what}"
         return Check("sample", State.FAILED, text, f"See all with: remote-fetch verify -t {self.topic}")
 
     def _config(self) -> Config:
@@ -289,13 +292,12 @@ def _is_lost(session: Session) -> bool:
     return session.locating.unlocated is not None or session.locating.failure is not None
 
 
-def _unanswered(error: KafkaException, topic: str | None) -> Check:
+def _unanswered(error: KafkaException) -> Check:
     """The check of a sample that the brokers refuse, or of which they give no records within the longest wait."""
     if isinstance(error, BrokerStalled):
-        return _silent(error.args[0].str(), topic)
+        return _silent(error.args[0].str())
     return Check("sample", State.FAILED, broker_says(error))
 
 
-def _silent(text: str, topic: str | None) -> Check:
-    hint = f"The tier may have lost an object, for the brokers too: remote-fetch audit -t {topic} names it"
-    return Check("sample", State.FAILED, text, hint)
+def _silent(text: str) -> Check:
+    return Check("sample", State.FAILED, text, _OF_BROKERS)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from remote_fetch.checks.advice import TierShape
 from remote_fetch.checks.rates import Rate, broker_rate, store_rate
-from remote_fetch.checks.verify import Choice, PartitionVerdict, broker_of, choose, verify
+from remote_fetch.checks.verify import Choice, Finding, PartitionVerdict, broker_of, choose, verify
 from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.formats.batches import BatchHeader, read_header
 from remote_fetch.model import IsolationLevel, RemoteLogSegmentMetadata, TopicIdPartition
@@ -61,7 +61,10 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """The sample: how each way did, and what was different. `offsets` are those that each way went through."""
+    """The sample: how each way did, and what was different. `offsets` are those that each way went through.
+
+    Pieces that the broker does not give have a verdict, and count for no rate.
+    """
 
     store: Rate
     broker: Rate
@@ -69,15 +72,13 @@ class Gain:
     verdicts: Sequence[PartitionVerdict]
 
     @property
-    def is_alike(self) -> bool:
-        """Whether both ways gave the same records."""
-        return not any(verdict.findings for verdict in self.verdicts)
+    def finding(self) -> Finding | None:
+        """The worst finding, None if both ways gave the same records.
 
-    @property
-    def is_aborted_shown(self) -> bool:
-        """Whether all that differs are records of aborted transactions that the broker shows (KAFKA-17801)."""
+        A difference comes first, then records of aborted transactions (KAFKA-17801), then a broker that gives nothing.
+        """
         found = [finding for verdict in self.verdicts for finding in verdict.findings]
-        return bool(found) and all(finding.is_aborted_shown for finding in found)
+        return min(found, key=lambda each: (each.is_of_broker, each.is_aborted_shown), default=None)
 
 
 def open_tier(session: Session, topic: str, isolation: IsolationLevel) -> Tier:
@@ -115,8 +116,13 @@ def gain_of(session: Session, tier: Tier, sample_bytes: int, dice: random.Random
     broker = broker_of(session)
     choices = list(_sample(session, tier, sample_bytes, dice))
     verdicts = list(verify(session, choices))
-    offsets = sum(step.offsets for choice in choices for step in choice.steps)
-    return Gain(store_rate(session, choices), broker_rate(broker, choices), offsets, verdicts)
+    given = [
+        choice
+        for choice, verdict in zip(choices, verdicts, strict=True)
+        if not any(finding.is_of_broker for finding in verdict.findings)
+    ]
+    offsets = sum(step.offsets for choice in given for step in choice.steps)
+    return Gain(store_rate(session, given), broker_rate(broker, given), offsets, verdicts)
 
 
 def _sample(session: Session, tier: Tier, sample_bytes: int, dice: random.Random) -> Iterator[Choice]:

@@ -175,13 +175,11 @@ def _finding_lines(place: str, finding: Finding, paint: Paint) -> Iterator[str]:
         side = "broker" if finding.is_of_broker else "store"
         yield f"{place}: {paint(f'the {side} does not give what it should', Color.RED)} {where}: {finding.text}"
         return
-    at = f"{place}, offset {difference.offset}, {where}"
+    yield f"{place}, offset {difference.offset}, {where}: {paint(difference.text, Color.RED)}"
     if difference.broker is None or difference.store is None:
         side, row = ("store", difference.store) if difference.broker is None else ("broker", difference.broker)
-        yield f"{at}: {paint(f'only the {side}', Color.RED)} has the record"
         yield f"  {side}: {_shown(row or {}, tuple(row or ()))}"
     else:
-        yield f"{at}: {paint(', '.join(difference.columns), Color.RED)} differ"
         yield f"  store:  {_shown(difference.store, difference.columns)}"
         yield f"  broker: {_shown(difference.broker, difference.columns)}"
     if finding.is_aborted_shown:
