@@ -18,6 +18,7 @@ from tests.rig.test_read import ISOLATION_OF_A_CHANGE, mixed_topic
 from tools.fuzz_batches import reseal_log
 
 VALUE = b"a value that is there once"
+LIMIT = "fetch.remote.broker.timeout.ms"
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def test_an_object_that_the_broker_lacks_too(
     rig, topic = place
     lost = sorted(rig.remote.glob(f"kafka-tiered-storage/{topic}-0-*/*.log"))[1]
     kept = shutil.move(lost, tmp_path)
-    limit = "fetch.remote.broker.timeout.ms=5000"
+    limit = f"{LIMIT}=5000"
     try:
         code = verify(rig, rig.remote, topic, "-J", "-q", "-X", limit, "--isolation", isolation)
     finally:
@@ -96,6 +97,29 @@ def test_an_object_that_the_broker_lacks_too(
     assert verdict["records"] > 50
     (finding,) = (one for one in verdict["findings"] if not one["is_aborted_shown"])
     assert lost.name in finding["error"]
+
+
+def test_a_broker_that_has_lost_its_storage(
+    place: tuple[Rig, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It answers with an error for each segment. Each is named, and the wait for each is half of the one before."""
+    rig, topic = place
+    folder = shutil.copytree(rig.remote, tmp_path / "copy")
+    logs = {path: tmp_path / path.name for path in rig.remote.glob(f"kafka-tiered-storage/{topic}-0-*/*.log")}
+    for path, kept in logs.items():
+        path.rename(kept)
+    try:
+        code = verify(rig, folder, topic, "-J", "-q", "--isolation", "read_uncommitted", "-X", f"{LIMIT}=4000")
+    finally:
+        for path, kept in logs.items():
+            kept.rename(path)
+    verdict = json.loads(capsys.readouterr().out)
+    told = "\n".join(finding["error"] for finding in verdict["findings"])
+    markers = 1  # a segment of them alone has no record that the broker could owe
+    assert (code, len(verdict["findings"])) == (3, verdict["segments"] - markers)
+    waits = [float(wait_s) for wait_s in re.findall(r" on for ([\d.]+) s,", told)]
+    assert (waits[0], waits[-1]) == (4, 1)
+    assert waits == sorted(waits, reverse=True)
 
 
 def test_a_lost_snapshot_is_a_finding(
