@@ -11,21 +11,22 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 
 from remote_fetch.errors import FallsBackError, RemoteFetchError, RetriableError, UnknownTopic
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.described import described_topic
-from remote_fetch.locate.locator import GuessingLocator
+from remote_fetch.locate.locator import GuessingLocator, LocatorOver
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.topics import EmptyStorage, split_topic
-from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from remote_fetch.model import TopicIdPartition, Uuid
 
 __all__ = ["DescribedLocator"]
 
 
-class DescribedLocator:
+class DescribedLocator(LocatorOver):
     """The timelines of `tiered`, for all partitions of the topics of `cluster`. `say` takes a sentence for the user."""
 
     def __init__(self, tiered: GuessingLocator, cluster: Cluster, say: Callable[[str], None]) -> None:
@@ -33,6 +34,9 @@ class DescribedLocator:
         self._cluster = cluster
         self._say: Callable[[str], None] | None = say
         self._failures: dict[Uuid, RemoteFetchError] = {}  # of the last `partitions` of each topic id
+
+    def _asked(self, partition: TopicIdPartition) -> AbstractContextManager[GuessingLocator]:
+        return nullcontext(self._tiered)
 
     def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
         """All partitions of an existing topic (NAME or NAME:ID), tiered or not.
@@ -68,19 +72,3 @@ class DescribedLocator:
         if failure is not None:
             raise copy(failure) from failure  # several threads may ask, and callers complete an error
         return self._tiered.timeline(partition)
-
-    def refresh(self, partition: TopicIdPartition) -> Timeline:
-        """As `Locator.refresh`."""
-        return self._tiered.refresh(partition)
-
-    def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
-        """As `EndMeasurer.end_is_inferred`."""
-        return self._tiered.end_is_inferred(segment)
-
-    def measure(self, partition: TopicIdPartition, segments: Sequence[RemoteLogSegmentMetadata]) -> Timeline:
-        """As `EndMeasurer.measure`."""
-        return self._tiered.measure(partition, segments)
-
-    def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
-        """As `EndMeasurer.recheck`."""
-        return self._tiered.recheck(partition, offset)

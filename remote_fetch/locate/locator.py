@@ -9,7 +9,8 @@ Rules of the file:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol, runtime_checkable
 
 from remote_fetch.locate.timeline import Timeline
@@ -22,6 +23,7 @@ __all__ = [
     "GuessingLocator",
     "KnownTimelines",
     "Locator",
+    "LocatorOver",
     "PlannedLocator",
     "SharedLocator",
     "SharedStepwiseLocator",
@@ -120,7 +122,40 @@ class KnownTimelines(ExactEnds):
         return self.timeline(partition)
 
 
-class PlannedLocator:
+class LocatorOver:
+    """Puts the questions about a partition to another locator. A subclass answers those that it knows itself."""
+
+    def _asked(self, partition: TopicIdPartition) -> AbstractContextManager[GuessingLocator]:
+        """The locator for a question about a partition, as long as the question is asked."""
+        raise NotImplementedError
+
+    def timeline(self, partition: TopicIdPartition) -> Timeline:
+        """As `Locator.timeline`."""
+        with self._asked(partition) as locator:
+            return locator.timeline(partition)
+
+    def refresh(self, partition: TopicIdPartition) -> Timeline:
+        """As `Locator.refresh`."""
+        with self._asked(partition) as locator:
+            return locator.refresh(partition)
+
+    def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
+        """As `EndMeasurer.recheck`."""
+        with self._asked(partition) as locator:
+            return locator.recheck(partition, offset)
+
+    def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
+        """As `EndMeasurer.end_is_inferred`."""
+        with self._asked(segment.topic_id_partition) as locator:
+            return locator.end_is_inferred(segment)
+
+    def measure(self, partition: TopicIdPartition, segments: Sequence[RemoteLogSegmentMetadata]) -> Timeline:
+        """As `EndMeasurer.measure`."""
+        with self._asked(partition) as locator:
+            return locator.measure(partition, segments)
+
+
+class PlannedLocator(LocatorOver):
     """Serves the timelines of a plan. Opens a full locator on demand, for example if an object is missing.
 
     `inferred` are the segments whose end is a guess. `open_rest` makes the full locator; it is called at most once.
@@ -145,33 +180,21 @@ class PlannedLocator:
         """As `Locator.timeline`: the timeline of the plan."""
         return self._known.timeline(partition)
 
-    def refresh(self, partition: TopicIdPartition) -> Timeline:
-        """As `Locator.refresh`."""
-        return self._found(partition).refresh(partition)
-
-    def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
-        """As `EndMeasurer.recheck`."""
-        return self._found(partition).recheck(partition, offset)
-
     def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
         """As `EndMeasurer.end_is_inferred`."""
         if self._rest is not None and self._rest.end_is_inferred(segment):
             return True
         return segment.segment_id in self._inferred
 
-    def measure(self, partition: TopicIdPartition, segments: Sequence[RemoteLogSegmentMetadata]) -> Timeline:
-        """As `EndMeasurer.measure`."""
-        return self._found(partition).measure(partition, segments)
-
-    def _found(self, partition: TopicIdPartition) -> GuessingLocator:
+    def _asked(self, partition: TopicIdPartition) -> AbstractContextManager[GuessingLocator]:
         """The full locator, after it has looked the partition up."""
         if self._rest is None:
             self._rest = self._open_rest()
         self._rest.partitions(f"{partition.topic}:{partition.topic_id}", (partition.partition,))
-        return self._rest
+        return nullcontext(self._rest)
 
 
-class SharedLocator:
+class SharedLocator(LocatorOver):
     """A locator for several threads. One call at a time reaches `locator`.
 
     With `by_partition` it is one call at a time about each partition, and one of `partitions`.
@@ -182,38 +205,15 @@ class SharedLocator:
         self._by_partition = by_partition
         self._locks: dict[TopicIdPartition | None, threading.Lock] = {}
 
-    def _lock(self, partition: TopicIdPartition | None) -> threading.Lock:
-        return self._locks.setdefault(partition if self._by_partition else None, threading.Lock())
-
     def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
         """As `Locator.partitions`."""
-        with self._lock(None):
-            return self._locator.partitions(topic, numbers)
+        with self._asked(None) as locator:
+            return locator.partitions(topic, numbers)
 
-    def timeline(self, partition: TopicIdPartition) -> Timeline:
-        """As `Locator.timeline`."""
-        with self._lock(partition):
-            return self._locator.timeline(partition)
-
-    def refresh(self, partition: TopicIdPartition) -> Timeline:
-        """As `Locator.refresh`."""
-        with self._lock(partition):
-            return self._locator.refresh(partition)
-
-    def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
-        """As `EndMeasurer.recheck`."""
-        with self._lock(partition):
-            return self._locator.recheck(partition, offset)
-
-    def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
-        """As `EndMeasurer.end_is_inferred`."""
-        with self._lock(segment.topic_id_partition):
-            return self._locator.end_is_inferred(segment)
-
-    def measure(self, partition: TopicIdPartition, segments: Sequence[RemoteLogSegmentMetadata]) -> Timeline:
-        """As `EndMeasurer.measure`."""
-        with self._lock(partition):
-            return self._locator.measure(partition, segments)
+    @contextmanager
+    def _asked(self, partition: TopicIdPartition | None) -> Iterator[GuessingLocator]:
+        with self._locks.setdefault(partition if self._by_partition else None, threading.Lock()):
+            yield self._locator
 
 
 class SharedStepwiseLocator(SharedLocator):
@@ -227,5 +227,5 @@ class SharedStepwiseLocator(SharedLocator):
         self, partition: TopicIdPartition, first_offset: int, stop_offset: int, *, isolation: IsolationLevel, most: int
     ) -> Timeline:
         """As `StepwiseLocator.reach`."""
-        with self._lock(partition):
+        with self._asked(partition):
             return self._stepwise.reach(partition, first_offset, stop_offset, isolation=isolation, most=most)
