@@ -91,7 +91,7 @@ class MetadataTopic:
         self._new_replay = new_replay
         self._now_ms = now_ms
         self._questions = MetadataQuestions(cluster, name, timeout_ms)
-        self._tombstones = Tombstones(cluster, name)
+        self._tombstones = Tombstones(lambda: cluster.topic_settings(name))
         self._saver = ReplaySaver(cache, self._unsaved)
         self._is_finished = threading.Event()
         self._timeout_ms = timeout_ms

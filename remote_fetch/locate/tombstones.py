@@ -13,11 +13,11 @@ Rules of the file:
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 from confluent_kafka import KafkaException
 
-__all__ = ["Tombstones", "TopicSettings"]
+__all__ = ["Tombstones"]
 
 _DEFAULT_RETENTION_MS = 86_400_000
 _ASKED_AGAIN_AFTER_MS = 60_000
@@ -25,19 +25,14 @@ _SKEW_MS = 60_000
 """How far clocks of two machines may differ, or one clock may be set back."""
 
 
-class TopicSettings(Protocol):
-    """Tells the configuration of a topic, as `Cluster` does."""
-
-    def topic_settings(self, name: str) -> dict[str, str]:
-        """As `Cluster.topic_settings`. Raises KafkaException."""
-
-
 class Tombstones:
-    """Whether deletions of one topic may be missed. Used by one thread at a time."""
+    """Whether deletions of one topic may be missed. Used by one thread at a time.
 
-    def __init__(self, cluster: TopicSettings, topic: str) -> None:
-        self._cluster = cluster
-        self._topic = topic
+    `settings` asks for the topic's configuration, and raises KafkaException.
+    """
+
+    def __init__(self, settings: Callable[[], Mapping[str, str]]) -> None:
+        self._settings = settings
         self._asked_ms: int | None = None
         self._kept_ms: int | None = None
 
@@ -51,7 +46,7 @@ class Tombstones:
     def _ask(self) -> int | None:
         """How long the topic keeps a tombstone, None if it is not compacted."""
         try:
-            settings = self._cluster.topic_settings(self._topic)
+            settings = self._settings()
         except KafkaException:
             return _DEFAULT_RETENTION_MS
         if "compact" not in settings.get("cleanup.policy", "compact"):

@@ -20,8 +20,7 @@ class Asked:
     settings: dict[str, str] | None
     times: int = 0
 
-    def topic_settings(self, name: str) -> dict[str, str]:
-        assert name == "metadata"
+    def __call__(self) -> dict[str, str]:
         self.times += 1
         if self.settings is None:
             raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
@@ -47,12 +46,12 @@ CASES = [
 
 @each_of("settings, age_ms, expected", CASES)
 def test_an_absence_is_too_long(settings: dict[str, str] | None, age_ms: int, expected: bool) -> None:
-    assert Tombstones(Asked(settings), "metadata").missed(10**12, 10**12 + age_ms) is expected
+    assert Tombstones(Asked(settings)).missed(10**12, 10**12 + age_ms) is expected
 
 
 def test_the_brokers_are_asked_once_and_again_after_a_minute() -> None:
     brokers = Asked(COMPACTED)
-    tombstones = Tombstones(brokers, "metadata")
+    tombstones = Tombstones(brokers)
     for _ in range(3):
         assert not tombstones.missed(0, 100)
     assert brokers.times == 1
@@ -65,9 +64,8 @@ def test_the_brokers_are_asked_once_and_again_after_a_minute() -> None:
 
 
 def test_other_errors_are_raised() -> None:
-    class Broken(Asked):
-        def topic_settings(self, name: str) -> dict[str, str]:
-            raise ValueError(name)
+    def broken() -> dict[str, str]:
+        raise ValueError("metadata")
 
     with pytest.raises(ValueError, match="metadata"):
-        Tombstones(Broken(None), "metadata").missed(0, 1)
+        Tombstones(broken).missed(0, 1)
