@@ -16,13 +16,14 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from remote_fetch.deadline import Deadline, join_all
 from remote_fetch.errors import Cancelled, StorageTimeout
+from remote_fetch.fetch.budget import Place
 from remote_fetch.fetch.window import Window
 
-__all__ = ["Call", "DaemonPool", "Failure", "Turn"]
+__all__ = ["Call", "DaemonPool", "Failure"]
 
 T = TypeVar("T")
 Failure: TypeAlias = tuple[str, str | None]
@@ -32,16 +33,6 @@ _STEP_S = 1.0
 """A caller waits in steps of so many seconds. If one ends a whole step too late, the process stood still."""
 _CANCEL_CHECK_S = 0.1
 """How often a thread that waits for the turn of a call looks whether the call was cancelled."""
-
-
-class Turn(Protocol):
-    """The turn of a call that has to wait before it starts, as `budget.Place`."""
-
-    def wait_s(self) -> float:
-        """The seconds until the call may start. 0: it may, and the turn is over."""
-
-    def leave(self) -> None:
-        """Give the turn up. May be called after it is over."""
 
 
 class Call(Generic[T]):
@@ -57,7 +48,7 @@ class Call(Generic[T]):
         self,
         function: Callable[[], T],
         pool: DaemonPool,
-        turn: Callable[[], Turn] | None,
+        turn: Callable[[], Place] | None,
         failures: Sequence[Failure],
         given_up: threading.Event | None,
     ) -> None:
@@ -158,7 +149,7 @@ class DaemonPool:
     def submit(
         self,
         function: Callable[[], T],
-        turn: Callable[[], Turn] | None = None,
+        turn: Callable[[], Place] | None = None,
         failures: Sequence[Failure] = (),
         given_up: threading.Event | None = None,
     ) -> Call[T]:
