@@ -24,6 +24,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 from remote_fetch.failures.broker_errors import is_of_another_leader, is_unanswered
 from remote_fetch.kafka_clients import AdminClient
 from remote_fetch.locate.answers import LogEnds, epoch_of
+from remote_fetch.locate.clients import Clients
 from remote_fetch.locate.slices import LEADER_LOOKUP_S, ONE_ANSWER_S
 from remote_fetch.model import IsolationLevel, LogBounds
 
@@ -41,19 +42,11 @@ _LEVELS = {
 
 
 class AdminOffsets:
-    """Asks the leaders of partitions. Thread-safe. `admin` gives the client, `answered` is called after each answer."""
+    """Asks the leaders of partitions by the AdminClient of `clients`. Thread-safe."""
 
-    def __init__(
-        self,
-        admin: Callable[[], AdminClient],
-        *,
-        timeout_s: float,
-        answered: Callable[[], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._admin = admin
+    def __init__(self, clients: Clients, *, timeout_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clients = clients
         self._timeout_s = timeout_s
-        self._answered = answered
         self._clock = clock
         self._rest_until_s = float("-inf")
 
@@ -82,7 +75,7 @@ class AdminOffsets:
     def _answer(self, wanted: TopicPartition, spec: Callable[[], OffsetSpec]) -> Any:
         """The answer about one partition, None if there is none."""
         try:
-            ((found,),) = self._ask(self._admin(), [wanted], spec, timeout_s=min(ONE_ANSWER_S, self._timeout_s))
+            ((found,),) = self._ask(self._clients.admin(), [wanted], spec, timeout_s=min(ONE_ANSWER_S, self._timeout_s))
         except KafkaException:
             return None
         return found
@@ -99,7 +92,7 @@ class AdminOffsets:
         began_s = self._clock()
         try:
             ((low,), (high,)) = self._ask(
-                self._admin(), [wanted], _EARLIEST, _LATEST, isolation=isolation, timeout_s=timeout_s
+                self._clients.admin(), [wanted], _EARLIEST, _LATEST, isolation=isolation, timeout_s=timeout_s
             )
         except KafkaException as error:
             if is_unanswered(error) or self._clock() - began_s >= timeout_s:
@@ -136,7 +129,7 @@ class AdminOffsets:
             raise
         finally:
             del requests, asked  # else a future, its error and this frame hold each other, and the client
-        self._answered()
+        self._clients.answered()
         return [[next(found) for _ in wanted] for _ in specs]
 
 

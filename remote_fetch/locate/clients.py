@@ -20,7 +20,7 @@ from remote_fetch.errors import BrokerUnavailable, Cancelled
 from remote_fetch.failures.broker_errors import lacks_token
 from remote_fetch.failures.shared_failure import SharedQuestion
 from remote_fetch.kafka_clients import AdminClient, Consumer
-from remote_fetch.locate.client_properties import NO_LONG_POLL, QUIET, admin_properties, consumer_properties
+from remote_fetch.locate.client_properties import NO_LONG_POLL, PROBE, QUIET, admin_properties, consumer_properties
 from remote_fetch.locate.contact import first_contact
 from remote_fetch.model import IsolationLevel
 
@@ -108,6 +108,10 @@ class Clients:
     def catcher(self) -> Consumer:
         """The consumer for topics that are read to their end again and again, such as `__remote_log_metadata`."""
         return self._consumer(IsolationLevel.READ_UNCOMMITTED, "catcher", NO_LONG_POLL)
+
+    def prober(self) -> Consumer:
+        """The consumer of an EpochProber."""
+        return self._consumer(IsolationLevel.READ_UNCOMMITTED, "prober", PROBE)
 
     def _consumer(self, isolation: IsolationLevel, purpose: str, more: Mapping[str, Any]) -> Consumer:
         """The consumer for a purpose, made at its first use."""

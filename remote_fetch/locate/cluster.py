@@ -22,7 +22,6 @@ from remote_fetch.failures.broker_errors import is_unanswered
 from remote_fetch.kafka_clients import AdminClient, Consumer
 from remote_fetch.locate.admin_offsets import AdminOffsets
 from remote_fetch.locate.answers import LogEnds, addresses_of, raw_uuid, settings_of
-from remote_fetch.locate.client_properties import PROBE
 from remote_fetch.locate.clients import Clients
 from remote_fetch.locate.consumer_offsets import ConsumerOffsets
 from remote_fetch.locate.contact import SERVERS_KEY
@@ -64,14 +63,9 @@ class Cluster(Clients):
         self._newcomer = Newcomer()
         self._in_sync: str | None = None
         self._tokens = TokenCache.of(properties)
-        self._prober = EpochProber(
-            lambda: self._consumer(IsolationLevel.READ_UNCOMMITTED, "prober", PROBE),
-            timeout_s=self._timeout_s,
-            replace=self.replace,
-            answered=self.answered,
-        )
-        self._offsets = AdminOffsets(self.admin, timeout_s=self._timeout_s, answered=self.answered)
-        self._by_consumer = ConsumerOffsets(self.consumer, replace=self.replace, answered=self.answered)
+        self._prober = EpochProber(self, timeout_s=self._timeout_s)
+        self._offsets = AdminOffsets(self, timeout_s=self._timeout_s)
+        self._by_consumer = ConsumerOffsets(self)
 
     @property
     def contact_properties(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 Rules of the file:
 
-- The caller gives the consumer. It also replaces a consumer that may have lost its brokers.
+- A consumer that may have lost its brokers is replaced.
 - A question is asked in slices. There are two exceptions, which have the whole deadline:
   - A consumer that fetches. A broker answers one connection in order, and librdkafka drops a connection if one request
     has timed out. So a short question would break off a slow fetch, again and again.
@@ -19,6 +19,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaExcep
 from remote_fetch.deadline import Deadline
 from remote_fetch.failures.broker_errors import is_passing
 from remote_fetch.kafka_clients import Consumer
+from remote_fetch.locate.clients import Clients
 from remote_fetch.locate.slices import LEADER_LOOKUP_S, LEAST_S, Newcomer, ask_in_slices
 from remote_fetch.model import IsolationLevel, LogBounds
 
@@ -30,22 +31,10 @@ _NO_ANSWER = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
 
 
 class ConsumerOffsets:
-    """Asks the leaders of partitions. Thread-safe.
+    """Asks the leaders of partitions by the consumers of `clients`. Thread-safe."""
 
-    `consumer` gives the consumer of an isolation level, and after `replace` another one. `answered` is called after an
-    answer about the ends.
-    """
-
-    def __init__(
-        self,
-        consumer: Callable[[IsolationLevel], Consumer],
-        *,
-        replace: Callable[[Consumer], None],
-        answered: Callable[[], None],
-    ) -> None:
-        self._consumer = consumer
-        self._replace = replace
-        self._answered = answered
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
         self._newcomers = {isolation: Newcomer() for isolation in IsolationLevel}
 
     def bounds(self, wanted: TopicPartition, isolation: IsolationLevel, deadline: Deadline) -> LogBounds:
@@ -58,7 +47,7 @@ class ConsumerOffsets:
             return consumer.get_watermark_offsets(wanted, timeout=timeout_s)
 
         low, high = self._asked(wanted.topic, isolation, ask, deadline, may_pass=_may_be_told_later)
-        self._answered()
+        self._clients.answered()
         if isolation is IsolationLevel.READ_COMMITTED and low < high:
             wanted.offset = OFFSET_END
             if 0 <= (end := self.listed(wanted, isolation, deadline)) < high:
@@ -99,7 +88,7 @@ class ConsumerOffsets:
         newcomer = self._newcomers[isolation]
 
         def ask_once(timeout_s: float) -> T:
-            consumer = self._consumer(isolation)
+            consumer = self._clients.consumer(isolation)
             turn = newcomer.turn(consumer, timeout_s)
             in_slice = deadline if in_one or consumer.assignment() else Deadline.after(turn.slice_s, deadline.clock)
             try:
@@ -109,7 +98,7 @@ class ConsumerOffsets:
                 if code in _NO_ANSWER and not consumer.assignment():  # a slow fetch may delay the answer
                     newcomer.note_silence(turn)
                     if turn.is_last:
-                        self._replace(consumer)
+                        self._clients.replace(consumer)
                 if code != KafkaError._UNKNOWN_PARTITION:
                     raise
             else:
@@ -129,7 +118,7 @@ class ConsumerOffsets:
         try:
             consumer.list_topics(topic, timeout=max(min(LEADER_LOOKUP_S, in_slice.left_s), LEAST_S))
         except KafkaException:
-            self._replace(consumer)
+            self._clients.replace(consumer)
             raise
 
 

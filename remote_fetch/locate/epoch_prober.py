@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -26,6 +26,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from remote_fetch.deadline import Deadline
 from remote_fetch.kafka_clients import Consumer
+from remote_fetch.locate.clients import Clients
 from remote_fetch.locate.slices import LEADER_LOOKUP_S, ONE_ANSWER_S, Newcomer
 from remote_fetch.model import TopicIdPartition
 
@@ -61,24 +62,12 @@ class _Question:
 
 
 class EpochProber:
-    """Asks through the consumer of `open_consumer`, which gives another one after `replace`. Thread-safe.
+    """Asks through the `prober` of `clients`. Thread-safe."""
 
-    `answered` is called after each answer of a leader.
-    """
-
-    def __init__(
-        self,
-        open_consumer: Callable[[], Consumer],
-        *,
-        timeout_s: float,
-        replace: Callable[[Consumer], None],
-        answered: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._open_consumer = open_consumer
-        self._replace = replace
+    def __init__(self, clients: Clients, *, timeout_s: float) -> None:
+        self._clients = clients
         self._newcomer = Newcomer()
         self._timeout_s = timeout_s
-        self._answered = answered
         self._turn = threading.Lock()  # for the consumer and `_known_topics`
         self._lock = threading.Lock()  # for `_waiting`
         self._waiting: list[_Question] = []
@@ -111,7 +100,7 @@ class EpochProber:
         if own.is_done.is_set():
             return
         try:
-            consumer = self._open_consumer()
+            consumer = self._clients.prober()
         except BaseException:
             with self._lock:
                 self._waiting = [question for question in self._waiting if question is not own]
@@ -120,7 +109,7 @@ class EpochProber:
         silence = Deadline.after(turn.slice_s)
         try:
             while not own.is_done.is_set():
-                self._open_consumer()  # raises after a close, which has to wait for each poll until none follows
+                self._clients.prober()  # raises after a close, which has to wait for each poll until none follows
                 if turn.is_last and silence.is_over:
                     self._newcomer.note_silence(turn)
                     consumer = self._replaced(consumer, asked)
@@ -129,7 +118,7 @@ class EpochProber:
                 message = consumer.poll(_POLL_S if _compare(consumer, asked) else _SEEK_AGAIN_S)
                 if message is not None and _heed(message, asked):
                     self._newcomer.note_answer(turn)
-                    self._answered()
+                    self._clients.answered()
                 now_s = time.monotonic()
                 for question in [question for question in asked.values() if question.deadline_s <= now_s]:
                     del asked[question.key]
@@ -144,12 +133,12 @@ class EpochProber:
     def _replaced(self, consumer: Consumer, asked: dict[tuple[str, int], _Question]) -> Consumer:
         """Another consumer. All questions that have no answer yet wait for it."""
         consumer.unassign()
-        self._replace(consumer)
+        self._clients.replace(consumer)
         with self._lock:
             self._waiting = [*asked.values(), *self._waiting]
         asked.clear()
         self._known_topics.clear()
-        return self._open_consumer()
+        return self._clients.prober()
 
     def _take(self, consumer: Consumer, asked: dict[tuple[str, int], _Question]) -> None:
         """Assign the partitions of new questions too. A second question about a partition waits for the first."""

@@ -18,6 +18,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 from remote_fetch.failures.broker_errors import is_passing
 from remote_fetch.kafka_clients import AdminClient
 from remote_fetch.locate.admin_offsets import AdminOffsets
+from remote_fetch.locate.clients import Clients
 from remote_fetch.model import IsolationLevel, LogBounds
 
 WANTED = TopicPartition("t", 3)
@@ -69,9 +70,10 @@ class Admin:
 
     @property
     def offsets(self) -> AdminOffsets:
-        return AdminOffsets(
-            lambda: cast(AdminClient, self), timeout_s=30, answered=self.answered, clock=lambda: self.now_s
-        )
+        return AdminOffsets(cast(Clients, self), timeout_s=30, clock=lambda: self.now_s)
+
+    def admin(self) -> Admin:
+        return self
 
     def ends_of(self, numbers: set[int]) -> dict[int, tuple[int, int, int]]:
         return self.offsets.ends(cast(AdminClient, self), "t", numbers, 3)

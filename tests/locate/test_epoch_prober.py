@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from remote_fetch.errors import Cancelled
 from remote_fetch.locate import epoch_prober
+from remote_fetch.locate.clients import Clients
 from remote_fetch.locate.epoch_prober import EpochProber
 from remote_fetch.model import TopicIdPartition, Uuid
 
@@ -75,8 +77,19 @@ class Leaders:
         return SimpleNamespace(topic=lambda: topic, partition=lambda: number, error=lambda: error)
 
 
+def asking(
+    prober: Callable[[], Any],
+    timeout_s: float = 60.0,
+    *,
+    replace: Callable[[Any], None] = lambda _: None,
+    answered: Callable[[], None] = lambda: None,
+) -> EpochProber:
+    clients = SimpleNamespace(prober=prober, replace=replace, answered=answered)
+    return EpochProber(cast(Clients, clients), timeout_s=timeout_s)
+
+
 def prober_of(leaders: Leaders, timeout_s: float = 60.0) -> EpochProber:
-    return EpochProber(lambda: leaders, timeout_s=timeout_s, replace=lambda _: None)  # type: ignore[arg-type,return-value]
+    return asking(lambda: leaders, timeout_s)
 
 
 def test_a_topic_is_asked_for_before_it_is_assigned() -> None:
@@ -132,7 +145,7 @@ def test_another_consumer_asks_if_the_leader_hangs(monkeypatch: pytest.MonkeyPat
         if consumer is hung:
             consumers.remove(consumer)
 
-    prober = EpochProber(lambda: consumers[0], timeout_s=60.0, replace=replace)
+    prober = asking(lambda: consumers[0], replace=replace)
     assert prober.holds(partition("a"), 1, 10)
     assert consumers == [hung, sound]
     hung.answers.clear()
@@ -147,7 +160,7 @@ def test_a_consumer_that_was_never_answered_is_kept(monkeypatch: pytest.MonkeyPa
     """It may only be slow to connect."""
     monkeypatch.setattr(epoch_prober, "ONE_ANSWER_S", 0.001)
     slow: list[Any] = [Leaders()]
-    prober = EpochProber(lambda: slow[0], timeout_s=0.1, replace=slow.remove)
+    prober = asking(lambda: slow[0], 0.1, replace=slow.remove)
     assert not prober.holds(partition("a"), 1, 10)
     assert len(slow) == 1
 
@@ -156,9 +169,7 @@ def test_answers_are_noted_and_silence_is_not() -> None:
     noted: list[None] = []
     leaders: Any = Leaders(a=EOF_CODE, b=KafkaError._AUTO_OFFSET_RESET, c=KafkaError._TRANSPORT)
     for topics, timeout_s, found in (("ab", 60.0, [True, False]), ("c", 0.2, [False])):
-        prober = EpochProber(
-            lambda: leaders, timeout_s=timeout_s, replace=lambda _: None, answered=lambda: noted.append(None)
-        )
+        prober = asking(lambda: leaders, timeout_s, answered=lambda: noted.append(None))
         assert [prober.holds(partition(topic), 1, 10) for topic in topics] == found
         assert len(noted) == 2
 
@@ -213,7 +224,7 @@ def test_a_cluster_that_is_closed_is_not_asked() -> None:
     def closed() -> Any:
         raise Cancelled("closed")
 
-    prober = EpochProber(closed, timeout_s=5.0, replace=lambda _: None)
+    prober = asking(closed, 5.0)
     with pytest.raises(Cancelled):
         prober.holds(partition("a"), 1, 10)
     with pytest.raises(Cancelled):
@@ -230,7 +241,7 @@ def test_a_close_ends_the_question_of_a_running_thread() -> None:
             raise Cancelled("closed")
         return leaders
 
-    prober = EpochProber(opened, timeout_s=3600.0, replace=lambda _: None)
+    prober = asking(opened, 3600.0)
     with ThreadPoolExecutor(1) as threads:
         silent = threads.submit(prober.holds, partition("silent"), 1, 10)
         while ("assign", "silent") not in leaders.calls:
