@@ -1,19 +1,24 @@
-"""Turns the bytes of one slice into rows, batch by batch: frame, check, apply the isolation level, decompress, decode.
+"""Turns the bytes of one slice into rows. An item of it is a unit of ordinary batches, or a batch that is read alone.
+
+An item is found (`lookahead`), placed, held, and delivered (`delivery`), in this order:
+
+- Placed: its offsets follow those of the items before it. A message of v0 or v1 is unpacked first: its first offset is
+  inside. A unit is placed when it is found.
+- Held: until the next item is placed. If the base offset of a batch is damaged, the next header shows it. A unit whose
+  last batch has a header after it is not held.
 
 Rules of the file:
 
 - No I/O.
-- A batch is delivered after the next header was read. If the base offset of a batch is damaged, that header shows it.
-- A compressed message of v0 or v1 has its first offset inside. So it is unpacked before its place is checked.
-- Ordinary batches are read in units of many batches. Other threads may decode the next units. The rows and the errors
-  are those of batches that are read one by one.
-- If a broker listed aborted transactions, batches are read one at a time, because the markers before a batch decide
-  whether it is shown.
+- The rows and the errors of units are those of batches that are read one by one.
+- If a broker listed aborted transactions, there are no units, because the markers before a batch decide whether it is
+  shown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import Enum, auto
 
 from remote_fetch.decode.decoded_rows import DecodedRows
 from remote_fetch.errors import RemoteFetchError
@@ -32,8 +37,22 @@ from remote_fetch.session.decode_pool import DecodePool
 __all__ = ["SliceReader"]
 
 
+class _State(Enum):
+    """The items that may come next. `WANTED` is followed by `DONE`, or by `BEHIND` and then `DONE`.
+
+    - `WANTED`: those with wanted offsets.
+    - `BEHIND`: a batch began behind the wanted offsets, and some of them are missing before it. So the log has a gap
+      there, or the base offset of that batch is damaged. The next item shows which.
+    - `DONE`: none is needed.
+    """
+
+    WANTED = auto()
+    BEHIND = auto()
+    DONE = auto()
+
+
 class SliceReader:
-    """Reads one slice. `feed` its bytes in order, then `finish`. If `done` is true, later bytes are not needed.
+    """Reads one slice. `feed` its bytes in order, then `finish`.
 
     - `end_is_inferred`: the segment's end offset is a guess from the start of the next segment. The segment may hold
       later offsets too.
@@ -51,14 +70,13 @@ class SliceReader:
         max_batch_bytes: int,
         end_is_inferred: bool = False,
     ) -> None:
-        self.piece = piece
-        self.done = False
+        self._piece = piece
         self._rows = rows
         self._codecs = codecs
         self._framer = BatchFramer(position, max_batch_bytes=max_batch_bytes)
         self._held: Unit | Single | None = None
         self._last_offset = -1
-        self._past_the_end = False
+        self._state = _State.WANTED
         self._ends_in_gap = False
         self._end_is_inferred = end_is_inferred
         self._entry_offsets = (
@@ -82,6 +100,15 @@ class SliceReader:
         )
         self._delivery = Delivery(piece, rows, codecs, units, position)
         self._ahead = LookAhead(self._framer, units, pool.depth)
+
+    @property
+    def done(self) -> bool:
+        """Whether the next bytes are not needed."""
+        return self._state is _State.DONE
+
+    def stop(self) -> None:
+        """End the slice, because its other offsets are no longer wanted. An item that is held is not delivered."""
+        self._state = _State.DONE
 
     def feed(self, data: memoryview) -> Iterator[DecodedRows]:
         """Take the next bytes, and yield the rows that became full.
@@ -117,16 +144,12 @@ class SliceReader:
             if found is None:
                 return
             if isinstance(found, Single):
-                try:
-                    self._check_place(found.batch)
-                except RemoteFetchError:
-                    self._check_held()
-                    raise
+                self._check_place(found.batch)
             yield from self._deliver_held()
-            if isinstance(found, Single) and self._is_past_the_end(found.batch):
-                self.done = self._past_the_end or not self.lacks_wanted
-                self._ends_in_gap |= found.last_offset <= self.piece.segment.end_offset
-                self._past_the_end = True
+            if isinstance(found, Single) and self._is_behind(found.batch):
+                may_be_gap = self._state is _State.WANTED and self.lacks_wanted
+                self._state = _State.BEHIND if may_be_gap else _State.DONE
+                self._ends_in_gap |= found.last_offset <= self._piece.segment.end_offset
             else:
                 self._held = found
                 if found.is_confirmed:
@@ -139,13 +162,13 @@ class SliceReader:
         return self._verified(found) if isinstance(found, FramedBatch) else found
 
     def _verified(self, batch: FramedBatch) -> Single:
-        """Verify the checksum of a batch, except past the end of the slice: `_check_held` tells why.
+        """Verify the checksum of a batch, unless it is behind the wanted offsets. That of a unit is verified later.
 
-        That of a unit is verified when it is decoded. A message of v0 or v1 is always verified, and unpacked: only its
-        records tell its first offset. One that ends before the batch before it is left: `_check_place` refuses it.
+        A message of v0 or v1 is always verified, and unpacked: only its records tell its first offset. One that ends
+        before the item before it is left: `_check_place` refuses it.
         """
         header = batch.header
-        if header.magic < 2 or not self._is_past_the_end(batch):
+        if header.magic < 2 or not self._is_behind(batch):
             check_crc(batch)
         if header.magic == 2 or header.last_offset <= self._last_offset:
             return Single(batch)
@@ -159,13 +182,9 @@ class SliceReader:
 
     @property
     def lacks_wanted(self) -> bool:
-        """Whether the slice is not done, and the batches so far end before its last offset.
-
-        If the next batch begins after that offset, the log has a gap, or the base offset of that batch is damaged. The
-        header after it shows which.
-        """
-        first = max(self._last_offset + 1, self._rows.first_wanted(self.piece))
-        return not self.done and first <= self.piece.last_offset
+        """Whether the slice is not done, and the items so far end before its last offset."""
+        first = max(self._last_offset + 1, self._rows.first_wanted(self._piece))
+        return not self.done and first <= self._piece.last_offset
 
     @property
     def end_position(self) -> int:
@@ -178,22 +197,26 @@ class SliceReader:
         if not self.done:
             if self._last_offset < max(self._entry_offsets):
                 raise MisleadingIndex
-            if self.piece.end_position >= 0 and (self._framer.pending_bytes or self.lacks_wanted):
+            if self._piece.end_position >= 0 and (self._framer.pending_bytes or self.lacks_wanted):
                 raise MisleadingIndex
             yield from self._deliver_held()
             self._framer.finish()
         if self._ends_in_gap:
             # The segment has a batch after the wanted offsets. So compaction removed the missing ones: none is lost.
-            self._rows.read_to(self.piece.last_offset, self.piece)
-        self.done = True
+            self._rows.read_to(self._piece.last_offset, self._piece)
+        self.stop()
 
-    def _is_past_the_end(self, batch: FramedBatch) -> bool:
-        return batch.header.base_offset > self.piece.last_offset
+    def _is_behind(self, batch: FramedBatch) -> bool:
+        return batch.header.base_offset > self._piece.last_offset
 
     def _check_place(self, batch: FramedBatch) -> None:
-        """Raise if the batch cannot follow the batches so far."""
-        check_order(batch, self._last_offset, self._entry_offsets)
-        check_inside(batch, self.piece.segment, end_is_inferred=self._end_is_inferred)
+        """Raise if the batch cannot follow the items so far."""
+        try:
+            check_order(batch, self._last_offset, self._entry_offsets)
+            check_inside(batch, self._piece.segment, end_is_inferred=self._end_is_inferred)
+        except RemoteFetchError:
+            self._check_held()
+            raise
 
     def _deliver_held(self) -> Iterator[DecodedRows]:
         held, self._held = self._held, None
