@@ -20,6 +20,7 @@ from remote_fetch.consumer.offsets import COMMITTED, INVALID, STORED
 from remote_fetch.consumer.position import Position, partition_at
 from remote_fetch.consumer.states import Action, Mode, PartitionState, Step
 from remote_fetch.consumer.store_records import StoreRecords
+from remote_fetch.consumer.stored_offset import StoredOffset
 from remote_fetch.model import LogBounds, Uuid
 from remote_fetch.session.circuit import Circuit
 
@@ -60,7 +61,8 @@ class AssignedPartition:
         self._metadata = given.metadata
         self._assignment = partial(partition_at, *self.key, start, given.leader_epoch, given.metadata)
         self.state = state
-        self.position = Position(*self.key, stores_offsets=stores_offsets)
+        self.position = Position(*self.key)
+        self.stored = StoredOffset(self.position, is_automatic=stores_offsets)
         self.records = StoreRecords(*self.key)
         self.log = LogBounds(None)
         self.topic_id: Uuid | None = None
@@ -147,6 +149,18 @@ class AssignedPartition:
         """Note that the store failed to give records. Returns when to try it again, in seconds of the clock."""
         self._circuit = self._circuit.failed(reason, now_s)
         return self._circuit.retry_at_s
+
+    # ---------------------------------------------------------------------------------------- the position ends
+
+    def forget_position(self) -> None:
+        """Forget the position, because the application goes on elsewhere. `consume` drops the messages it holds."""
+        self.stored.keep_delivered()
+        self.position.forget()
+
+    def reset_position(self) -> None:
+        """Forget the position, because it is not in the log any more. `consume` returns the messages it holds."""
+        self.stored.keep(self.position.next_offset)
+        self.position.reset()
 
     # -------------------------------------------------------------------------------------------- records of the store
 

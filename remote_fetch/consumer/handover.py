@@ -198,7 +198,7 @@ class Handover:
         starts = [partition.assignable(offset, leader_epoch) for partition in partitions]
         self._librdkafka.incremental_assign(starts)
         for partition in partitions:
-            partition.position.forget_stored()
+            partition.stored.lose()
 
     def _forget_stored(self, partitions: Sequence[AssignedPartition]) -> None:
         """Let librdkafka forget what is stored, which `Positions` stores again after the assignment.
@@ -233,7 +233,7 @@ class Handover:
         self._librdkafka.assign(starts)
         for partition, start in zip(partitions, starts, strict=True):
             partition.enter(partition.state.assigned_again(start.offset, start.leader_epoch))
-            partition.position.forget_stored()
+            partition.stored.lose()
 
 
 @contextlib.contextmanager

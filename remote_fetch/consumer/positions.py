@@ -94,30 +94,30 @@ class Positions:
         Offsets that an assignment has made librdkafka forget are stored again, also those of the application.
         """
         self._store_at_s = self._clock() + _STORE_EVERY_S
-        if lost := [found for each in self._assigned.values() if (found := each.position.lost) is not None]:
+        if lost := [found for each in self._assigned.values() if (found := each.stored.lost) is not None]:
             with contextlib.suppress(KafkaException):
                 self._librdkafka.store_offsets(offsets=lost)
         if not self._settings.stores_offsets:
             return
         self.refresh()
-        moved = [partition.position for partition in self._assigned.values() if not partition.position.is_stored]
+        moved = [partition.stored for partition in self._assigned.values() if not partition.stored.is_current]
         if not moved:
             return
         # librdkafka refuses a partition that a rebalance has taken. Its position need not be stored.
         with contextlib.suppress(KafkaException):
-            self._librdkafka.store_offsets(offsets=[position.to_store() for position in moved])
-        for position in moved:
-            position.mark_stored()
+            self._librdkafka.store_offsets(offsets=[stored.to_store() for stored in moved])
+        for stored in moved:
+            stored.mark()
 
     def note_stored(self, offsets: Iterable[TopicPartition]) -> None:
         """Note offsets that the application has stored for commits. librdkafka forgets those that are withheld."""
         withheld = []
-        for stored in offsets:
-            for partition in tracked(self._assigned, [stored]):
+        for given in offsets:
+            for partition in tracked(self._assigned, [given]):
                 # A copy, because the application may change its object.
-                kept = partition_at(*partition.key, stored.offset, stored.leader_epoch, stored.metadata)
-                partition.position.note_stored(kept)
-                if partition.position.withholds(kept.offset):
+                kept = partition_at(*partition.key, given.offset, given.leader_epoch, given.metadata)
+                partition.stored.mark_own(kept)
+                if partition.stored.withholds(kept.offset):
                     withheld.append(partition.topic_partition())
         if withheld:
             self._librdkafka.store_offsets(offsets=withheld)
@@ -126,7 +126,7 @@ class Positions:
 
     def begin(self, partition: AssignedPartition) -> None:
         """Begin with a new assignment of a partition."""
-        partition.position.keep_above(self._floors.get(partition.key, INVALID))
+        partition.stored.keep_above(self._floors.get(partition.key, INVALID))
 
     def accept(self, partition: AssignedPartition, start: Start | None) -> Start | None:
         """Take the group's answer for a partition. Returns it, or None if librdkafka has to ask the group again.
@@ -136,11 +136,11 @@ class Positions:
         """
         floor = INVALID if start is None or start.is_end else start.offset
         # With `keeps_all` the answer is older than a commit of the application, and librdkafka would begin there.
-        if not partition.position.keeps_all and floor < self._own_commits.get(partition.key, INVALID):
+        if not partition.stored.keeps_all and floor < self._own_commits.get(partition.key, INVALID):
             start, floor = None, INVALID
             del self._own_commits[partition.key]
-        partition.position.keep_above(floor)
-        self._floors[partition.key] = floor if partition.position.withholds(floor) else INVALID
+        partition.stored.keep_above(floor)
+        self._floors[partition.key] = floor if partition.stored.withholds(floor) else INVALID
         return start
 
     def forget_committed(self, partitions: Iterable[TopicPartition]) -> None:
@@ -151,7 +151,7 @@ class Positions:
         for partition in partitions:
             self._floors.pop(key_of(partition), None)
             for assigned in tracked(self._assigned, [partition]):
-                assigned.position.keep_all()
+                assigned.stored.keep_all()
 
     def note_own_commits(self, offsets: Sequence[TopicPartition]) -> None:
         """Note that librdkafka commits these offsets for the application. Empty: those that are stored."""
@@ -163,7 +163,7 @@ class Positions:
 
     def _note_own_commit(self, partition: AssignedPartition) -> None:
         known = self._own_commits.get(partition.key, INVALID)
-        self._own_commits[partition.key] = max(known, partition.position.last_stored)
+        self._own_commits[partition.key] = max(known, partition.stored.last)
 
     def prepare_to_leave(self, partitions: Iterable[TopicPartition] | None) -> None:
         """Prepare for the end of assignments. librdkafka then commits what is stored, also before the committed offset.

@@ -134,8 +134,7 @@ class Transitions:
 
     def seek(self, partition: AssignedPartition, offset: int, leader_epoch: int | None = None) -> None:
         """Let the application go on at `offset`, which may be logical. `leader_epoch` as for `begin_at`."""
-        partition.position.forget()
-        partition.position.release()
+        partition.forget_position()
         if may_be_tiered(offset):
             self.apply(partition, partition.state.sought(offset, leader_epoch=leader_epoch))
         else:
@@ -146,7 +145,7 @@ class Transitions:
 
         `end_offset` is the end of the log when that became known. None: librdkafka looks it up now.
         """
-        partition.position.reset()
+        partition.reset_position()
         self._context.forget(partition.topic)  # it may be the log of another topic of the same name
         if self._reset is ResetPolicy.ERROR:
             # librdkafka is configured to reset no offset. So it raises its own error.
@@ -168,7 +167,7 @@ class Transitions:
         the same name looks like a truncated log. In that case the policy applies, as for a plain consumer.
         """
         is_of_handover = partition.state.leader_epoch is not None and self._handover.position(partition) < 0
-        partition.position.reset()
+        partition.reset_position()
         self._context.forget(partition.topic)  # as for a reset
         self.notice(partition, f"the log was truncated: its records from offset {offset} on are others now")
         self.apply(partition, partition.state.sought(offset, confirms_topic=is_of_handover))

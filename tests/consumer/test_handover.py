@@ -60,8 +60,8 @@ def test_the_position_after_a_marker_has_the_leader_epoch_of_the_marker() -> Non
     bench.end(0, 9, leader_epoch=4)
     assert len(bench.merge.consume(5, 0)) == 2
     bench.run_due_work()
-    position = bench.partition(0).position
-    assert [(found.offset, found.leader_epoch) for found in (position.shown, position.to_store())] == 2 * [(9, 4)]
+    shown, stored = bench.partition(0).position.shown, bench.partition(0).stored.to_store()
+    assert [(found.offset, found.leader_epoch) for found in (shown, stored)] == 2 * [(9, 4)]
 
 
 def test_librdkafka_compares_the_leader_epoch_of_the_last_record_with_the_log() -> None:

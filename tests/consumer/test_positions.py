@@ -118,9 +118,9 @@ def test_no_position_up_to_the_committed_offset_is_stored(commits: bool) -> None
     bench.partitions.positions.store()
     assert bench.librdkafka.stored == {0: 10 if commits else INVALID, 1: 10}
     bench.assign({0: 5})
-    assert bench.partition(0).position.withholds(60) is not commits
+    assert bench.partition(0).stored.withholds(60) is not commits
     bench.partitions.positions.prepare_to_leave(None)
-    assert bench.partition(0).position.withholds(60) is not commits
+    assert bench.partition(0).stored.withholds(60) is not commits
 
 
 def test_offsets_of_the_application_up_to_the_committed_one_are_not_stored() -> None:
@@ -148,7 +148,7 @@ def test_an_answer_of_before_a_commit_of_the_application_withholds_nothing() -> 
     bench.partitions.positions.store()
     assert bench.librdkafka.stored == {0: 20}
     bench.assign({0: 5})
-    assert not bench.partition(0).position.withholds(60)
+    assert not bench.partition(0).stored.withholds(60)
 
 
 @pytest.mark.parametrize("answers", [(INVALID,), (70,), ()], ids=["none", "the end", "no answer"])
@@ -158,12 +158,12 @@ def test_an_offset_that_the_group_has_no_more_withholds_nothing(answers: tuple[i
     bench.group.answer(60)
     bench.run_due_work()
     bench.assign({0: STORED})
-    assert bench.partition(0).position.withholds(60)
+    assert bench.partition(0).stored.withholds(60)
     bench.group.answer(*answers, are_ends=answers == (70,))
     bench.run_due_work()
-    assert not bench.partition(0).position.withholds(3)
+    assert not bench.partition(0).stored.withholds(3)
     bench.assign({0: 5})
-    assert not bench.partition(0).position.withholds(3)
+    assert not bench.partition(0).stored.withholds(3)
 
 
 @pytest.mark.parametrize("commits", [True, False])
@@ -207,4 +207,4 @@ def test_an_end_of_the_log_is_no_committed_offset() -> None:
     bench = Bench({0: STORED}, reset=ResetPolicy.LATEST)
     bench.group.answer(70, are_ends=True)
     bench.run_due_work()
-    assert not bench.partition(0).position.withholds(70)
+    assert not bench.partition(0).stored.withholds(70)

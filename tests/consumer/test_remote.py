@@ -75,7 +75,7 @@ def test_a_position_up_to_the_committed_offset_is_stored_at_the_end_of_an_assign
     first, second = TopicPartition("t", 0, 5), TopicPartition("t", 1, 5)
     remote.assign([first, second], is_incremental=False)
     for partition in remote.partitions.assigned.values():
-        partition.position.keep_above(60)
+        partition.stored.keep_above(60)
         partition.position.deliver(live(partition.number, 9))
     remote.flush_positions()
     remote.assign([TopicPartition("t", 2, 5)], is_incremental=True)
