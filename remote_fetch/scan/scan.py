@@ -242,8 +242,7 @@ class Scan:
         rows, opened = work.partition.rows, work.partition.opened
         rows.begin_at(self._brokers.guard.check(opened.partition, opened.isolation, rows.next_offset))
         if rows.next_offset > work.piece.last_offset:
-            reader.stop()
-            work.ended = True
+            reader.done = work.ended = True
 
     def _finish(self, work: Work, reader: SliceReader) -> ReadRows:
         """Close the slice at the head: check that it gave all its offsets, and go on to the next slice."""

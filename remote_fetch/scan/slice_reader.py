@@ -7,6 +7,9 @@ An item is found (`lookahead`), placed, held, and delivered (`delivery`), in thi
 - Held: until the next item is placed. If the base offset of a batch is damaged, the next header shows it. A unit whose
   last batch has a header after it is not held.
 
+A batch behind the wanted offsets is not held. It ends the slice, unless wanted offsets are missing before it: then the
+log has a gap, or the base offset of that batch is damaged. The item after it shows which, and ends the slice.
+
 Rules of the file:
 
 - No I/O.
@@ -18,7 +21,6 @@ Rules of the file:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import Enum, auto
 
 from remote_fetch.decode.decoded_rows import DecodedRows
 from remote_fetch.errors import RemoteFetchError
@@ -37,23 +39,10 @@ from remote_fetch.session.decode_pool import DecodePool
 __all__ = ["SliceReader"]
 
 
-class _State(Enum):
-    """The items that may come next. `WANTED` is followed by `DONE`, or by `BEHIND` and then `DONE`.
-
-    - `WANTED`: those with wanted offsets.
-    - `BEHIND`: a batch began behind the wanted offsets, and some of them are missing before it. So the log has a gap
-      there, or the base offset of that batch is damaged. The next item shows which.
-    - `DONE`: none is needed.
-    """
-
-    WANTED = auto()
-    BEHIND = auto()
-    DONE = auto()
-
-
 class SliceReader:
     """Reads one slice. `feed` its bytes in order, then `finish`.
 
+    - `done`: the next bytes are not needed. A caller sets it if the other offsets are no longer wanted.
     - `end_is_inferred`: the segment's end offset is a guess from the start of the next segment. The segment may hold
       later offsets too.
     - `pool` decodes the next units in other threads.
@@ -70,13 +59,13 @@ class SliceReader:
         max_batch_bytes: int,
         end_is_inferred: bool = False,
     ) -> None:
+        self.done = False
         self._piece = piece
         self._rows = rows
         self._codecs = codecs
         self._framer = BatchFramer(position, max_batch_bytes=max_batch_bytes)
         self._held: Unit | Single | None = None
         self._last_offset = -1
-        self._state = _State.WANTED
         self._ends_in_gap = False
         self._end_is_inferred = end_is_inferred
         self._entry_offsets = (
@@ -100,15 +89,6 @@ class SliceReader:
         )
         self._delivery = Delivery(piece, rows, codecs, units, position)
         self._ahead = LookAhead(self._framer, units, pool.depth)
-
-    @property
-    def done(self) -> bool:
-        """Whether the next bytes are not needed."""
-        return self._state is _State.DONE
-
-    def stop(self) -> None:
-        """End the slice, because its other offsets are no longer wanted. An item that is held is not delivered."""
-        self._state = _State.DONE
 
     def feed(self, data: memoryview) -> Iterator[DecodedRows]:
         """Take the next bytes, and yield the rows that became full.
@@ -147,8 +127,7 @@ class SliceReader:
                 self._check_place(found.batch)
             yield from self._deliver_held()
             if isinstance(found, Single) and self._is_behind(found.batch):
-                may_be_gap = self._state is _State.WANTED and self.lacks_wanted
-                self._state = _State.BEHIND if may_be_gap else _State.DONE
+                self.done = not self.lacks_wanted
                 self._ends_in_gap |= found.last_offset <= self._piece.segment.end_offset
             else:
                 self._held = found
@@ -204,7 +183,7 @@ class SliceReader:
         if self._ends_in_gap:
             # The segment has a batch after the wanted offsets. So compaction removed the missing ones: none is lost.
             self._rows.read_to(self._piece.last_offset, self._piece)
-        self.stop()
+        self.done = True
 
     def _is_behind(self, batch: FramedBatch) -> bool:
         return batch.header.base_offset > self._piece.last_offset

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
+from remote_fetch.decode.decoded_rows import DecodedRows
 from remote_fetch.errors import CorruptSegment
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.plan.ranges import SegmentSlice
+from remote_fetch.prepare.order import MisleadingIndex
 from remote_fetch.scan.rows import PartitionRows
 from remote_fetch.scan.slice_reader import SliceReader
 from remote_fetch.session.decode_pool import DecodePool
@@ -15,54 +19,141 @@ from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record, encode_legacy
 
 GZIP = 1
+FIVE = [Record(delta, value=b"%d" % delta) for delta in range(5)]
 
 
 class Slice:
-    """Offsets 0 to `last` of the only segment of `log`, whose bytes a test may change."""
+    """The only segment of `log`, whose bytes a test may change, and a reader of its offsets up to `last`."""
 
-    def __init__(self, log: LogBuilder, last: int | None = None) -> None:
+    def __init__(self, log: LogBuilder, last: int | None = None, *, entry: int = -1) -> None:
         log.roll()
-        (self.segment,) = log.segments()
-        self.data = bytearray(self.segment.log)
-        metadata = self.segment.metadata
+        (segment,) = log.segments()
+        self.data = bytearray(segment.log)
+        sizes = [len(batch.data) for batch in log.batches if batch.data]
+        self.starts = [sum(sizes[:at]) for at in range(len(sizes))]
         self.rows = PartitionRows("topic", 0, ("offset",), Lineage.unknown(), None, 0)
-        self.reader = SliceReader(
-            SegmentSlice(metadata, 0, metadata.end_offset if last is None else last),
-            self.rows,
-            Codecs(),
-            DecodePool(threads=0),
-            position=0,
-            max_batch_bytes=1 << 20,
-        )
+        metadata = segment.metadata
+        stop = metadata.end_offset if last is None else last
+        piece = SegmentSlice(metadata, 0, stop, start_entry_offset=entry)
+        pool = DecodePool(threads=0)
+        self.reader = SliceReader(piece, self.rows, Codecs(), pool, position=0, max_batch_bytes=1 << 20)
 
-    def offsets(self, *, whole: bool = True) -> list[int]:
-        """Read all bytes as one range, and return the offsets of the rows. `whole`: they end here."""
-        data = memoryview(bytes(self.data))
-        found = [*self.reader.feed(data), *(self.reader.finish() if whole else ()), *self.rows.flush()]
-        return [offset for rows in found for batch in rows.to_arrow() for offset in batch.column("offset").to_pylist()]
+    def feed(self, start: int = 0, stop: int | None = None) -> list[int]:
+        """Feed bytes [start, stop). Returns the offsets of the rows that are delivered after it."""
+        return self._offsets(self.reader.feed(memoryview(bytes(self.data[start:stop]))))
+
+    def drain(self) -> list[int]:
+        return self._offsets(self.reader.drain())
+
+    def finish(self) -> list[int]:
+        return self._offsets(self.reader.finish())
+
+    def _offsets(self, found: Iterable[DecodedRows]) -> list[int]:
+        rows = [*found, *self.rows.flush()]
+        return [offset for each in rows for batch in each.to_arrow() for offset in batch.column("offset").to_numpy()]
 
 
-def of(count: int = 5) -> list[Record]:
-    return [Record(delta, value=b"%d" % delta) for delta in range(count)]
+def three_batches() -> LogBuilder:
+    """Offsets 0 to 14."""
+    log = LogBuilder()
+    for _ in range(3):
+        log.append_batch(FIVE)
+    return log
+
+
+def a_gap() -> LogBuilder:
+    """Offsets 0 to 4, 10 to 14, and 15 to 19."""
+    log = LogBuilder()
+    log.append_batch(FIVE)
+    log.take_out(5)
+    log.append_batch(FIVE)
+    log.append_batch(FIVE)
+    return log
+
+
+def test_a_batch_is_held_until_the_next_header_confirms_it() -> None:
+    read = Slice(three_batches())
+    _, second, third = read.starts
+    assert (read.feed(0, second), read.drain()) == ([], [])
+    assert read.feed(second, third) + read.drain() == [0, 1, 2, 3, 4]
+    assert read.reader.resume_position == second, "the second one is held"
+    assert read.feed(third) + read.finish() == list(range(5, 15))
+
+
+def test_a_base_offset_that_is_too_high_is_an_error_at_the_batch_after_it() -> None:
+    """Nothing is delivered of a batch whose place is not confirmed."""
+    read = Slice(three_batches())
+    read.data[read.starts[1] + 7] ^= 2  # 5 becomes 7
+    with pytest.raises(CorruptSegment, match="base offset 10 follows one that ends with offset 11"):
+        read.feed() + read.finish()
+    assert read.rows.next_offset == 5
+    assert read.reader.resume_position == read.starts[1]
+
+
+def test_a_slice_ends_at_the_first_batch_behind_it_if_it_has_all_offsets() -> None:
+    read = Slice(three_batches(), last=7)
+    read.feed(0, read.starts[2])
+    read.drain()
+    assert not read.reader.done
+    read.feed(read.starts[2])
+    read.drain()
+    assert read.reader.done
+    assert read.rows.next_offset == 8
+
+
+def test_a_slice_that_lacks_offsets_ends_at_the_second_batch_behind_it() -> None:
+    """The first one shows a gap, or its base offset is damaged. The header after it shows which."""
+    read = Slice(a_gap(), last=7)
+    assert read.feed(0, read.starts[2]) + read.drain() == [0, 1, 2, 3, 4]
+    assert not read.reader.done
+    read.feed(read.starts[2])
+    read.drain()
+    assert read.reader.done
+    assert read.finish() == []
+    assert read.rows.next_offset == 8, "none is lost"
+
+
+def test_a_batch_that_only_seems_to_be_behind_the_slice() -> None:
+    log = three_batches()
+    log.append_batch(FIVE)
+    read = Slice(log, last=9)
+    read.data[read.starts[1] + 7] ^= 8  # 5 becomes 13
+    with pytest.raises(CorruptSegment, match="base offset 10 follows one that ends with offset 17"):
+        read.feed() + read.finish()
+    assert read.rows.next_offset == 5, "5 to 9 are still wanted"
+
+
+def test_an_entry_behind_the_last_batch_is_of_another_segment() -> None:
+    read = Slice(three_batches(), entry=20)
+    with pytest.raises(MisleadingIndex):
+        read.feed() + read.finish()
+
+
+def test_an_item_that_is_held_is_not_delivered_if_it_is_no_longer_wanted() -> None:
+    read = Slice(three_batches())
+    assert read.feed() + read.drain() == list(range(10))
+    read.reader.done = True
+    assert read.finish() == []
 
 
 def test_a_legacy_set_whose_own_offset_goes_back_is_refused_whatever_its_messages_say() -> None:
     log = LogBuilder()
-    log.append_batch(of())
-    log.append_batch(of())
+    log.append_batch(FIVE)
+    log.append_batch(FIVE)
     read = Slice(log)
     followers = encode_legacy(0, [Record(offset) for offset in range(5, 10)], magic=1, codec=GZIP)
-    read.data[len(log.batches[0].data) :] = bytes(8) + followers[8:]
+    read.data[read.starts[1] :] = bytes(8) + followers[8:]
     with pytest.raises(CorruptSegment, match="base offset 0 follows one that ends with offset 4"):
-        read.offsets()
+        read.feed() + read.finish()
 
 
 def test_the_checksum_of_a_legacy_set_is_verified_although_its_own_offset_is_not_wanted() -> None:
     """Its own offset is that of its last message. The first ones are wanted."""
     log = LogBuilder()
-    log.append_legacy(of(), magic=1, codec=GZIP)
-    assert Slice(log, last=2).offsets() == [0, 1, 2]
+    log.append_legacy(FIVE, magic=1, codec=GZIP)
+    read = Slice(log, last=2)
+    assert read.feed() + read.finish() == [0, 1, 2]
     read = Slice(log, last=2)
     read.data[25] ^= 1  # of the timestamp, which no other check covers
     with pytest.raises(CorruptSegment, match="checksum mismatch"):
-        read.offsets()
+        read.feed() + read.finish()
