@@ -50,7 +50,7 @@ class Slice:
 
     def _offsets(self, found: Iterable[DecodedRows]) -> list[int]:
         rows = [*found, *self.rows.flush()]
-        return [offset for each in rows for batch in each.to_arrow() for offset in batch.column("offset").to_numpy()]
+        return [row["offset"] for each in rows for batch in each.to_arrow() for row in batch.to_pylist()]
 
 
 def three_batches() -> LogBuilder:
