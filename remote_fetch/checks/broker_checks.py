@@ -20,7 +20,7 @@ from remote_fetch.failures.broker_errors import broker_says, is_refusal
 from remote_fetch.fetch.broker_file import STORAGE_MANAGER, layout_of
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.described import described_topic
-from remote_fetch.session.librdkafka import check_properties
+from remote_fetch.session.property_check import check_properties
 
 __all__ = ["Found", "brokers_check", "grant", "layout_of_brokers", "topic_checks"]
 

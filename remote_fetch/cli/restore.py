@@ -34,8 +34,8 @@ from remote_fetch.restore.job import Restore, Restored, RestoreRequest
 from remote_fetch.restore.records import old_records
 from remote_fetch.restore.target import Target, consumer_properties_of
 from remote_fetch.restore.verify import Compared, Unlike, compare, log_start_of, new_records
-from remote_fetch.session.librdkafka import check_properties
 from remote_fetch.session.price_table import open_prices
+from remote_fetch.session.property_check import check_properties
 from remote_fetch.session.session import Session
 
 __all__ = ["add_options", "add_target_options", "run", "target_from"]

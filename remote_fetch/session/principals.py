@@ -18,7 +18,7 @@ from remote_fetch.config.client import with_own
 from remote_fetch.errors import BrokerUnavailable, ConfigError
 from remote_fetch.locate.broker_settings import PASSWORD_MECHANISMS, TOKEN_MECHANISM
 from remote_fetch.session.brokers import make_cluster
-from remote_fetch.session.librdkafka import check_properties
+from remote_fetch.session.property_check import check_properties
 
 if TYPE_CHECKING:
     from remote_fetch.locate.cluster import Topic

@@ -33,10 +33,10 @@ from remote_fetch.session.budgets import BudgetLease
 from remote_fetch.session.decode_pool import DecodePool
 from remote_fetch.session.event_log import LogObserver
 from remote_fetch.session.fallback import ASK_A_BROKER, FallbackRule
-from remote_fetch.session.librdkafka import check_properties
 from remote_fetch.session.local_logs import LocalLog, LocalLogs
 from remote_fetch.session.locating import Locating, Planned
 from remote_fetch.session.no_storage import NoStorage
+from remote_fetch.session.property_check import check_properties
 from remote_fetch.session.service import SERVICE
 from remote_fetch.session.storage import Storage
 from remote_fetch.session.surveyor import Surveyor

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException
 
 from remote_fetch.errors import ConfigError
-from remote_fetch.session.librdkafka import check_properties
+from remote_fetch.session.property_check import check_properties
 from remote_fetch.spark.java_client import _JAVA_ONLY, librdkafka_properties
 
 SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="me" password="p\\"w=;d";'

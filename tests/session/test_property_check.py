@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from remote_fetch.errors import ConfigError
-from remote_fetch.session.librdkafka import check_properties
+from remote_fetch.session.property_check import check_properties
 
 
 def test_what_it_knows() -> None:
