@@ -56,10 +56,10 @@ BUILD_INPUTS := pyproject.toml requirements/build.lock $(wildcard $(addprefix re
 # required with an extra (`coverage[toml]`), finds it in no lock file, and ends.
 # The project, with the native decoder, is built while the packages are downloaded and unpacked: each leaves a processor idle.
 # Two targets of make, and no `&` of the shell: Ctrl-C would not end such a build.
-# pip compiles the modules one by one. Here all processors do. A module that no Python can compile is left as it is.
+# An installer would compile the modules one by one. Here all processors do. A module that no Python can compile is left as it is.
 define install
 	@echo "Installing $(1) into $(VENV)$(2)"
-	@$(PIP) install --no-compile --require-hashes --no-deps --requirement requirements/build.lock
+	@$(PIP) install --no-compile --require-hashes --no-deps --requirement requirements/build.lock --requirement requirements/installer.lock
 	@$(MAKE) --no-print-directory -j 2 install-project install-packages PACKAGES=$(1)
 	@$(BIN)/python -W ignore -m compileall -qq -j 0 $(VENV)/lib || true
 endef
@@ -67,8 +67,12 @@ endef
 install-project:
 	@$(PIP) install --no-compile --no-build-isolation --no-deps --editable .
 
+# For dev.lock uv takes 12 s of a processor, and pip 78. uv does not read pip's configuration: if it gets no packages, for
+# example because only pip knows the mirror, pip installs them, with the same hashes.
 install-packages:
-	@$(PIP) install --no-compile --require-hashes --no-deps --requirement $(PACKAGES)
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-build-isolation --require-hashes --no-deps --requirement $(PACKAGES) || { \
+	  echo "uv cannot install $(PACKAGES): pip does it" >&2; \
+	  $(PIP) install --no-compile --require-hashes --no-deps --requirement $(PACKAGES); }
 
 # The demo decodes in plain Python: the native decoder takes a minute of CPU time to build.
 $(VENV)/demo.stamp: export CARGO := not-for-the-demo
@@ -203,6 +207,7 @@ lock:  ## write all lock files from pyproject.toml; needs uv (UPGRADE=--upgrade 
 	$(UV) $(LOCK) $(UPGRADE) --extra cli pyproject.toml requirements/build.in -o requirements/runtime.lock
 	$(UV) $(LOCK) $(UPGRADE) --extra dev -c requirements/runtime.lock pyproject.toml requirements/build.in -o requirements/dev.lock
 	$(UV) $(LOCK) $(UPGRADE) -c requirements/runtime.lock requirements/build.in -o requirements/build.lock
+	$(UV) $(LOCK) $(UPGRADE) requirements/installer.in -o requirements/installer.lock
 	$(UV) $(LOCK) $(UPGRADE) $(addprefix --extra ,$(CONTAINER_EXTRAS)) -c requirements/dev.lock pyproject.toml -o requirements/container.lock
 
 dist: $(VENV)/dev.stamp  ## the wheel of this machine and the source distribution, in dist/; needs cargo and a C compiler

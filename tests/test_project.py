@@ -19,7 +19,7 @@ from tools import house_rules, module_list
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-LOCKS = tuple(f"requirements/{name}.lock" for name in ("runtime", "dev", "build", "container"))
+LOCKS = tuple(f"requirements/{name}.lock" for name in ("runtime", "dev", "build", "container", "installer"))
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 MODULE = '"""A module.\n\nRules of the file: none.\n"""\n'
@@ -211,6 +211,7 @@ def test_lock_files_hold_the_dependencies(name: str) -> None:
         "requirements/runtime.lock": [*core, *building, *extras["cli"]],
         "requirements/dev.lock": [*core, *building, *extras["dev"]],
         "requirements/build.lock": building,
+        "requirements/installer.lock": ["uv"],
         "requirements/container.lock": [*core, *(want for extra in of_container for want in extras[extra])],
     }[name]
     names = {re.split(r"[\[><=;]", want)[0].lower() for want in wanted} - {PROJECT["project"]["name"]}
