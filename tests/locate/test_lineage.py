@@ -108,6 +108,9 @@ def test_a_segment_without_epochs_is_accepted() -> None:
         (LINEAGE, segment(250, 300, (7, 250)), 249),
         (LINEAGE, segment(250, 300, (7, 250), (9, 270)), 249),
         (Lineage(epochs((5, 10), (7, 15), (9, 200)), 200), segment(190, 300, (7, 190)), 300),
+        # Over the end: only the epoch there may not be older than the last one.
+        (LINEAGE, segment(50, 300, (7, 50), (9, 100)), 300),
+        (LINEAGE, segment(50, 300, (7, 50), (9, 100), (10, 200)), 300),
         # Nothing is said of the segment's first offsets.
         (LINEAGE, segment(10, 30, (7, 15)), 30),
     ],
@@ -225,7 +228,7 @@ def test_a_part_says_the_same_within_its_offsets(data: st.DataObject) -> None:
     for offset in range(first, last + 1):
         if whole.end_offset is None or offset < whole.end_offset:
             assert part.epoch_for(offset) == whole.epoch_for(offset)
-    for offset in range(80):
+    for offset in range(80):  # those before and behind the part too: it may not know them, but it refuses no batch
         for epoch in range(-1, 12):
-            if whole.agrees(offset, epoch) and first <= offset <= last:
+            if whole.agrees(offset, epoch):
                 assert part.agrees(offset, epoch)

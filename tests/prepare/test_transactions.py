@@ -296,6 +296,34 @@ def test_an_abort_of_a_log_that_was_cut_off_hides_nothing(checkpoint: str) -> No
     assert found.ends_at(7, markers[0]) == (checkpoint == "missing")
 
 
+def test_an_abort_of_a_log_that_was_cut_off_hides_nothing_in_a_log_of_one_later_leader() -> None:
+    """Retention has taken the records of the other leaders, so the lineage has one epoch. It is not the first one."""
+    lost = LogBuilder()
+    lost.append_batch([Record(at, value=b"v") for at in range(10)])
+    lost.roll()
+    log = lost.fork(10)
+    log.new_leader_epoch()
+    lost.append_batch([Record(0, value=b"lost")])
+    lost.roll()
+    lost.begin(7)
+    lost.append_batch([Record(at, value=b"aborted") for at in range(6)], producer_id=7)
+    marker = lost.abort(7)
+    lost.roll()
+    log.append_batch([Record(at, value=b"v") for at in range(10)])
+    log.roll()
+    bucket = Bucket([*lost.segments()[1:], *log.segments()[1:]])
+    with Session(Config.parse({}), bucket) as session:
+        (partition,) = session.locator.partitions("topic")
+        listed = session.locator.timeline(partition)
+        whole = replace(
+            Planner(session, COMMITTED).open_timeline(listed, LogBounds(10, log.next_offset)),
+            lineage=Lineage((LeaderEpoch(1, 10),)),
+        )
+        steps = [SegmentSlice(each, each.start_offset, each.end_offset) for each in listed.segments]
+        found = load_aborted(session.storage, whole, steps)
+    assert not found.ends_at(7, marker)
+
+
 @pytest.mark.parametrize("end", [13, "latest"])
 def test_a_checkpoint_that_denies_the_epoch_of_a_marker(end: int | str) -> None:
     """It is the one of the segment before, from which the last leader epoch is missing. The marker's batch has it."""
