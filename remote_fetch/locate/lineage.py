@@ -118,7 +118,10 @@ class Lineage:
 
 
 def _epochs_by_start(entries: Sequence[LeaderEpoch], low: int, high: int) -> dict[int, int]:
-    """The leader epochs in [`low`, `high`), by the first offset that each has there. The first entry begins at or before `low`."""
+    """The leader epochs in [`low`, `high`), by the first offset that each has there.
+
+    The first entry begins at or before `low`.
+    """
     found: dict[int, int] = {}
     for at in range(bisect_right(entries, low, key=_START_OFFSET) - 1, len(entries)):
         start = max(entries[at].start_offset, low)

@@ -168,3 +168,13 @@ class TestListsOfBrokers:
                     sequential.shows(earlier.header, control_of(earlier))
             shown.append(sequential.shows(batch.header, control_of(batch)))
         assert shown == [False, False, False, True, True, False, False, False, False]
+
+
+def test_a_batch_outside_of_transactions_is_shown_whoever_wrote_it() -> None:
+    """As Kafka's consumers do it: the producer of an aborted transaction may write without one, too."""
+    log = LogBuilder()
+    log.append_batch([Record(0)], producer_id=1)
+    log.roll()
+    (batch,) = framed(log.segments()[0])
+    assert AbortedIntervals.of([AbortedTransaction(1, 0, 9, 10)]).shows(batch.header)
+    assert SequentialAborts([(1, 0)]).shows(batch.header, None)
