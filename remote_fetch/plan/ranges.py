@@ -175,7 +175,7 @@ def plan_offsets(
     transactions were committed or aborted.
     """
     steps: list[PlanStep] = []
-    remote_stop = stop_offset if stable_stop is None else min(stop_offset, max(stable_stop, start_offset))
+    remote_stop = stop_offset if stable_stop is None else min(stop_offset, stable_stop)
     offset = start_offset
     while offset < remote_stop:
         segment, local_end = coverage.covering(offset), coverage.local_end(offset)

@@ -82,6 +82,14 @@ def test_what_is_open_before_a_hole_is_the_brokers() -> None:
     assert settled(4) == [(0, 3, None), (4, 9, Reason.UNSTABLE), *rest]
 
 
+def test_what_is_open_before_a_hole_begins_where_the_plan_begins() -> None:
+    """The transaction may be older than the first wanted offset, and a plan may begin with a hole."""
+    hole = BrokerRange(PARTITION, 10, 19, Reason.HOLE)
+    open_part = BrokerRange(PARTITION, 5, 9, Reason.UNSTABLE)
+    assert settle_holes((SegmentSlice(segment(1, 0, 9), 5, 9), hole), lambda _: 2) == (open_part, hole)
+    assert settle_holes((hole, SegmentSlice(segment(2, 20, 29), 20, 29)), lambda _: 2)[0] == hole
+
+
 class TestPlanOffsets:
     @examples(400)
     @given(coverages(), st.integers(0, 60), st.integers(0, 60), st.none() | st.integers(0, 60))
