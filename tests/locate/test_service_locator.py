@@ -108,6 +108,19 @@ def test_a_timeline_of_pages() -> None:
     assert known.said == []
 
 
+def test_the_service_tells_which_of_two_uploads_is_read() -> None:
+    """The later leader's, and of one leader that which was finished last. Neither order is that of the events' times."""
+    first, second = segment(0), replace(segment(1), start_offset=0, end_offset=9, event_timestamp_ms=0)
+    assert second.event_timestamp_ms < first.event_timestamp_ms
+    ranks = ({"finish_order": 9, "upload_epoch": 5}, {"finish_order": 3, "upload_epoch": 6})
+    entries = [segment_json(one, **rank) for one, rank in zip((first, second), ranks, strict=True)]
+    with located(of_pages({"": page(PARTITION, entries)})) as (_, locator):
+        assert locator.timeline(PARTITION).covering(5, Lineage.unknown()) == second
+    entries = [segment_json(first, finish_order=3), segment_json(second, finish_order=9)]
+    with located(of_pages({"": page(PARTITION, entries)})) as (_, locator):
+        assert locator.timeline(PARTITION).covering(5, Lineage.unknown()) == second
+
+
 def test_a_timeline_that_has_not_changed() -> None:
     replies = [
         Reply(body=page(PARTITION, [segment(0)], 10), headers={"ETag": '"1"'}),
