@@ -25,6 +25,7 @@ from dataclasses import replace
 from typing import Any
 
 from remote_fetch.checks.audit_book import AuditBook
+from remote_fetch.checks.audit_deep import is_told
 from remote_fetch.checks.audit_rows import TopicTotals
 from remote_fetch.checks.audit_rules import (
     ENTRY_BYTES,
@@ -339,8 +340,9 @@ class Audit:
             if any(each.kind is FindingKind.MISSING for each in found):
                 if self._is_changed(segment.segment_id):
                     found = []
-                elif self._book.lacks_object(key_of(segment.segment_id)):  # the listing has told it already
-                    found = [each for each in found if each.kind is not FindingKind.MISSING]
+                else:
+                    lacking = self._book.lacking(key_of(segment.segment_id))
+                    found = [each for each in found if not is_told(each, lacking)]
             yield from found
             done_bytes += segment.known_size_bytes or 0
             self._progressed(Position("bytes read", done_bytes, total_bytes, is_bytes=True))

@@ -343,10 +343,11 @@ class AuditBook:
         query = "SELECT EXISTS (SELECT 1 FROM object) OR EXISTS (SELECT 1 FROM record)"
         return not self._db.execute(query).fetchone()[0]
 
-    def lacks_object(self, segment: bytes) -> bool:
-        """Whether the listing lacks an object of the segment, as in `wrong_objects`. After `unclaimed`."""
+    def lacking(self, segment: bytes) -> frozenset[str]:
+        """The kinds of files whose objects the listing lacks, as in `wrong_objects`. After `unclaimed`."""
         self._db.execute("CREATE INDEX IF NOT EXISTS expected_number ON expected (number)")
-        return any(self._sized("WHERE s.segment = ? AND e.is_required AND o.name IS NULL", segment))
+        lost = self._sized("WHERE s.segment = ? AND e.is_required AND o.name IS NULL", segment)
+        return frozenset(kind for each in lost for kind in each.kinds)
 
     def is_touched(self, segment: bytes) -> bool:
         """Whether the second reading has found a record of the segment."""

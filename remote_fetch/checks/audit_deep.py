@@ -30,11 +30,18 @@ from remote_fetch.prepare.segment_bytes import segment_bytes
 from remote_fetch.prepare.segment_files import read_parsed
 from remote_fetch.session.storage import Storage
 
-__all__ = ["DeepAudit"]
+__all__ = ["DeepAudit", "is_told"]
 
 T = TypeVar("T")
 
 _FAULTS = (CorruptSegment, DecompressionLimit, UnsupportedFormat)
+_FILES = frozenset(("log", *(kind.value for kind in IndexType)))
+
+
+def is_told(finding: Finding, lacking: frozenset[str]) -> bool:
+    """Whether a file is missing because the listing lacks objects of these kinds. A kind of a layout leads to all."""
+    is_missing = finding.kind is FindingKind.MISSING
+    return is_missing and (bool(lacking - _FILES) or finding.text.startswith(tuple(f"its {kind}" for kind in lacking)))
 
 
 class DeepAudit:

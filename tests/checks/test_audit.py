@@ -13,10 +13,11 @@ import pytest
 
 from remote_fetch.checks import audit_book
 from remote_fetch.checks.audit_book import AuditBook
+from remote_fetch.checks.audit_deep import DeepAudit
 from remote_fetch.checks.audit_rows import TopicTotals
 from remote_fetch.checks.audit_rules import is_one_word, start_of
 from remote_fetch.checks.audit_segment import faults_of, life_of
-from remote_fetch.checks.findings import SEVERITIES, FindingKind, Severity
+from remote_fetch.checks.findings import SEVERITIES, Finding, FindingKind, Severity
 from remote_fetch.errors import ConfigError, CorruptSegment, UnknownTopic
 from remote_fetch.fetch.inventory import ExpectedObject
 from remote_fetch.fetch.spi import ObjectInfo
@@ -351,6 +352,24 @@ def test_a_planted_defect_is_found_and_nothing_else(sound: AuditedTier, name: st
 def test_a_lost_log_is_one_finding_of_a_deep_audit(sound: AuditedTier) -> None:
     _lost(".log")(sound)
     assert [finding.kind for finding in sound.audit(is_deep=True)] == [KIND.MISSING]
+
+
+def test_a_log_that_is_lost_after_another_object(sound: AuditedTier, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The listing tells of the index alone: the log went while the audit read for hours."""
+    index = _lost(".index")(sound)
+    assert index is not None
+    read = DeepAudit.findings
+
+    def later(self: DeepAudit, segment: RemoteLogSegmentMetadata) -> Iterator[Finding]:
+        if segment.segment_id == index.segment_id:
+            sound.file(segment, ".log").unlink()
+        return read(self, segment)
+
+    monkeypatch.setattr(DeepAudit, "findings", later)
+    found = sound.audit(is_deep=True)
+    assert {(finding.kind, finding.segment_id) for finding in found} == {(KIND.MISSING, index.segment_id)}
+    texts = [finding.text.partition(":")[0] for finding in found]
+    assert texts == ["the object of offset is not in the storage", "its log"]
 
 
 def test_objects_that_together_have_another_size(tmp_path: Path) -> None:
