@@ -62,15 +62,13 @@ def retry(
     error_type: type[E],
     *,
     until: Deadline,
-    pause_s: float | Callable[[E], float],
+    pause_s: float,
     may_pass: Callable[[E], bool],
-    sleep: Callable[[float], object] = time.sleep,
 ) -> T:
     """Call `ask` until it succeeds, and return its result.
 
-    If `ask` raises an `error_type` that `may_pass` accepts, `retry` sleeps `pause_s` seconds and calls it again.
-    `pause_s` may be a function of the error. `retry` raises the error at once if `may_pass` refuses it. It also raises
-    the error if the deadline `until` was over when `ask` failed.
+    If `ask` raises an `error_type` that `may_pass` accepts, `retry` sleeps `pause_s` seconds and calls it again. It
+    raises the error at once if `may_pass` refuses it, or if the deadline `until` was over when `ask` failed.
     """
     while True:
         try:
@@ -78,5 +76,4 @@ def retry(
         except error_type as error:
             if not may_pass(error) or until.is_over:
                 raise
-            wait_s = pause_s(error) if callable(pause_s) else pause_s
-        sleep(wait_s)
+        time.sleep(pause_s)

@@ -58,20 +58,6 @@ def test_an_error_that_does_not_pass_is_raised_at_once(error: Exception) -> None
     assert clock.answers == [42]
 
 
-def test_the_pause_may_depend_on_the_error() -> None:
-    clock = Asked(OSError("later 1"), OSError("later 2"), 42)
-    slept: list[float] = []
-    answer = retry(
-        clock.ask,
-        OSError,
-        until=Deadline.after(10, clock),
-        pause_s=lambda error: float(str(error)[-1]),
-        may_pass=lambda error: True,
-        sleep=slept.append,
-    )
-    assert (answer, slept) == (42, [1.0, 2.0])
-
-
 def test_threads_share_one_deadline_and_those_that_still_run_are_counted() -> None:
     released = threading.Event()
     threads = [threading.Thread(target=released.wait) for _ in range(2)]

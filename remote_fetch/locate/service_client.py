@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
-from remote_fetch.deadline import Deadline, retry
+from remote_fetch.deadline import Deadline
 from remote_fetch.errors import (
     Cancelled,
     ConfigError,
@@ -133,47 +133,30 @@ class ServiceClient:
         self._channel.close()
 
     def _get(self, path: str, known_tag: str = "") -> Answer:
-        deadline = Deadline.after(self._timeout_s)
-        pauses = _Pauses(self._backoff_s, deadline)
+        """The answer to a GET. It is repeated after pauses, which double, with jitter, and heed Retry-After."""
+        deadline, pause_s = Deadline.after(self._timeout_s), self._backoff_s
+        while True:
+            asked_s = 0.0
+            try:
+                answer = self._asked(path, known_tag, deadline)
+                if answer.status == 200 or (answer.status == 304 and known_tag):
+                    return answer
+                asked_s = _retry_after_s(answer)
+                raise _error_of(answer)
+            except (StorageThrottled, StorageUnavailable, StorageConnectTimeout):
+                wait_s = max(pause_s * random.uniform(0.5, 1.5), asked_s)
+                if wait_s >= deadline.left_s:
+                    raise
+            self._closed.wait(wait_s)
+            pause_s = min(2 * pause_s, _LONGEST_OWN_PAUSE_S)
 
-        def ask() -> Answer:
-            if self._closed.is_set():
-                raise Cancelled("the connection to the service was closed")
-            headers = {"Authorization": self._credentials.authorization()}
-            if known_tag:
-                headers["If-None-Match"] = known_tag
-            answer = self._channel.get(path, headers, deadline)
-            if answer.status == 200 or (answer.status == 304 and known_tag):
-                return answer
-            pauses.asked_s = _retry_after_s(answer)
-            raise _error_of(answer)
-
-        return retry(
-            ask, RemoteFetchError, until=deadline, pause_s=pauses.next_s, may_pass=pauses.allow, sleep=self._closed.wait
-        )
-
-
-class _Pauses:
-    """The pauses between the tries of one question. They double, with jitter, and heed Retry-After."""
-
-    def __init__(self, backoff_s: float, deadline: Deadline) -> None:
-        self._next_s, self._deadline = backoff_s, deadline
-        self.asked_s: float | None = None
-        self._pause_s = 0.0
-
-    def allow(self, error: RemoteFetchError) -> bool:
-        """Whether the error may pass, and the pause before the next try ends before the deadline."""
-        if not isinstance(error, StorageThrottled | StorageUnavailable | StorageConnectTimeout):
-            return False
-        jittered_s = self._next_s * random.uniform(0.5, 1.5)
-        self._next_s = min(2 * self._next_s, _LONGEST_OWN_PAUSE_S)
-        self._pause_s = max(jittered_s, self.asked_s or 0.0)
-        self.asked_s = None
-        return self._pause_s < self._deadline.left_s
-
-    def next_s(self, _: RemoteFetchError) -> float:
-        """The pause that `allow` has chosen."""
-        return self._pause_s
+    def _asked(self, path: str, known_tag: str, deadline: Deadline) -> Answer:
+        if self._closed.is_set():
+            raise Cancelled("the connection to the service was closed")
+        headers = {"Authorization": self._credentials.authorization()}
+        if known_tag:
+            headers["If-None-Match"] = known_tag
+        return self._channel.get(path, headers, deadline)
 
 
 def _checked(url: str) -> SplitResult:
@@ -219,14 +202,14 @@ def _is_tag(text: str) -> bool:
     return text.isascii() and text.isprintable() and len(text) <= _MAX_TAG_CHARS
 
 
-def _retry_after_s(answer: Answer) -> float | None:
-    """The seconds of Retry-After; None if it has none. A date is not understood, and gives none."""
+def _retry_after_s(answer: Answer) -> float:
+    """The seconds of Retry-After; 0 if it has none. A date is not understood, and gives none."""
     text = answer.headers.get("retry-after", "").strip()
     try:
         seconds = float(text)
     except ValueError:
-        return None
-    return min(seconds, _LONGEST_PAUSE_S) if math.isfinite(seconds) and seconds >= 0 else None
+        return 0.0
+    return min(seconds, _LONGEST_PAUSE_S) if math.isfinite(seconds) and seconds >= 0 else 0.0
 
 
 def _error_of(answer: Answer) -> RemoteFetchError:
