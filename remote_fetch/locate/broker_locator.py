@@ -13,13 +13,14 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
 from remote_fetch.errors import Unlocatable
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.described import described_partitions
 from remote_fetch.locate.locations import Answer, Location, Locations, LocationsUnsupported
+from remote_fetch.locate.locator import Locator
 from remote_fetch.locate.timeline import AbortedLists, Timeline
 from remote_fetch.model import (
     MAX_OFFSET,
@@ -67,7 +68,7 @@ class _Told:
         return Timeline(partition, tuple(segments), orders, is_leaders=True, listed_aborts=lists)
 
 
-class BrokerLocator:
+class BrokerLocator(Locator):
     """Timelines from the answers of partition leaders of `cluster`, which `locations` asks.
 
     `say` is called once, with the reason, if the brokers do not know the request.
@@ -123,7 +124,7 @@ class BrokerLocator:
         return again.timeline(partition)
 
     def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
-        """As `EndMeasurer.recheck`. Asks the leader which segment has `offset`.
+        """As `Locator.recheck`. Asks the leader which segment has `offset`.
 
         Raises Unlocatable if no leader answers.
         """
@@ -136,12 +137,8 @@ class BrokerLocator:
         return told.timeline(partition)
 
     def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
-        """As `EndMeasurer.end_is_inferred`: always. No metadata record confirms an end."""
+        """As `Locator.end_is_inferred`: always. No metadata record confirms an end, and `measure` asks for none."""
         return True
-
-    def measure(self, partition: TopicIdPartition, segments: Sequence[RemoteLogSegmentMetadata]) -> Timeline:
-        """As `EndMeasurer.measure`. The bytes tell an end that is wrong."""
-        return self.timeline(partition)
 
     def reach(
         self,

@@ -18,7 +18,7 @@ from copy import copy
 from remote_fetch.errors import FallsBackError, RemoteFetchError, RetriableError, UnknownTopic
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.described import described_topic
-from remote_fetch.locate.locator import GuessingLocator, LocatorOver
+from remote_fetch.locate.locator import Locator, LocatorOver
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.topics import EmptyStorage, split_topic
 from remote_fetch.model import TopicIdPartition, Uuid
@@ -29,13 +29,13 @@ __all__ = ["DescribedLocator"]
 class DescribedLocator(LocatorOver):
     """The timelines of `tiered`, for all partitions of the topics of `cluster`. `say` takes a sentence for the user."""
 
-    def __init__(self, tiered: GuessingLocator, cluster: Cluster, say: Callable[[str], None]) -> None:
+    def __init__(self, tiered: Locator, cluster: Cluster, say: Callable[[str], None]) -> None:
         self._tiered = tiered
         self._cluster = cluster
         self._say: Callable[[str], None] | None = say
         self._failures: dict[Uuid, RemoteFetchError] = {}  # of the last `partitions` of each topic id
 
-    def _asked(self, partition: TopicIdPartition) -> AbstractContextManager[GuessingLocator]:
+    def _asked(self, partition: TopicIdPartition) -> AbstractContextManager[Locator]:
         return nullcontext(self._tiered)
 
     def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:

@@ -18,9 +18,6 @@ from remote_fetch.locate.topics import one_topic, sorted_partitions, split_topic
 from remote_fetch.model import IsolationLevel, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 
 __all__ = [
-    "EndMeasurer",
-    "ExactEnds",
-    "GuessingLocator",
     "KnownTimelines",
     "Locator",
     "LocatorOver",
@@ -32,7 +29,7 @@ __all__ = [
 
 
 class Locator(Protocol):
-    """Finds the segments of partitions.
+    """Finds the segments of partitions. Unless it overrides the last three methods, it knows where segments end.
 
     Several threads may call it at once, each about another partition, beside one call of `partitions`. A
     `StepwiseLocator` and a `PlannedLocator` are called by one thread at a time.
@@ -51,26 +48,21 @@ class Locator(Protocol):
     def refresh(self, partition: TopicIdPartition) -> Timeline:
         """As `timeline`, after a new lookup. For a read that missed an object."""
 
-
-class EndMeasurer(Protocol):
-    """Finds the ends that a listing has to guess, because an object's name does not tell where its segment ends."""
-
     def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
-        """Whether a segment's end offset is a guess from where the next one starts."""
+        """Whether a segment's end offset is a guess. A listing guesses it from where the next segment starts."""
+        return False
 
     def measure(self, partition: TopicIdPartition, segments: Sequence[RemoteLogSegmentMetadata]) -> Timeline:
         """The timeline with the real ends of some segments whose ends are guesses."""
+        return self.timeline(partition)
 
     def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
         """The timeline after a search for a segment that reaches `offset`. For a segment that ended too early."""
-
-
-class GuessingLocator(Locator, EndMeasurer, Protocol):
-    """A locator whose ends may be guesses."""
+        return self.refresh(partition)
 
 
 @runtime_checkable
-class StepwiseLocator(GuessingLocator, Protocol):
+class StepwiseLocator(Locator, Protocol):
     """A locator that learns a segment only by asking for an offset of it. A plan asks for the offsets that it needs."""
 
     def reach(
@@ -82,23 +74,7 @@ class StepwiseLocator(GuessingLocator, Protocol):
         """
 
 
-class ExactEnds(Locator, Protocol):
-    """A locator that knows where segments end."""
-
-    def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
-        """As `EndMeasurer.end_is_inferred`: never."""
-        return False
-
-    def measure(self, partition: TopicIdPartition, segments: Sequence[RemoteLogSegmentMetadata]) -> Timeline:
-        """As `EndMeasurer.measure`. There is nothing to measure."""
-        return self.timeline(partition)
-
-    def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
-        """As `EndMeasurer.recheck`: a new lookup."""
-        return self.refresh(partition)
-
-
-class KnownTimelines(ExactEnds):
+class KnownTimelines(Locator):
     """A locator over given timelines, such as those that a driver sends to a worker."""
 
     def __init__(self, timelines: Iterable[Timeline]) -> None:
@@ -125,7 +101,7 @@ class KnownTimelines(ExactEnds):
 class LocatorOver:
     """Puts the questions about a partition to another locator. A subclass answers those that it knows itself."""
 
-    def _asked(self, partition: TopicIdPartition) -> AbstractContextManager[GuessingLocator]:
+    def _asked(self, partition: TopicIdPartition) -> AbstractContextManager[Locator]:
         """The locator for a question about a partition, as long as the question is asked."""
         raise NotImplementedError
 
@@ -140,17 +116,17 @@ class LocatorOver:
             return locator.refresh(partition)
 
     def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
-        """As `EndMeasurer.recheck`."""
+        """As `Locator.recheck`."""
         with self._asked(partition) as locator:
             return locator.recheck(partition, offset)
 
     def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
-        """As `EndMeasurer.end_is_inferred`."""
+        """As `Locator.end_is_inferred`."""
         with self._asked(segment.topic_id_partition) as locator:
             return locator.end_is_inferred(segment)
 
     def measure(self, partition: TopicIdPartition, segments: Sequence[RemoteLogSegmentMetadata]) -> Timeline:
-        """As `EndMeasurer.measure`."""
+        """As `Locator.measure`."""
         with self._asked(partition) as locator:
             return locator.measure(partition, segments)
 
@@ -165,12 +141,12 @@ class PlannedLocator(LocatorOver):
         self,
         timelines: Iterable[Timeline],
         inferred: Collection[RemoteLogSegmentId],
-        open_rest: Callable[[], GuessingLocator],
+        open_rest: Callable[[], Locator],
     ) -> None:
         self._known = KnownTimelines(timelines)
         self._inferred = inferred
         self._open_rest = open_rest
-        self._rest: GuessingLocator | None = None
+        self._rest: Locator | None = None
 
     def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
         """As `Locator.partitions`: the partitions of the plan."""
@@ -181,12 +157,12 @@ class PlannedLocator(LocatorOver):
         return self._known.timeline(partition)
 
     def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
-        """As `EndMeasurer.end_is_inferred`."""
+        """As `Locator.end_is_inferred`."""
         if self._rest is not None and self._rest.end_is_inferred(segment):
             return True
         return segment.segment_id in self._inferred
 
-    def _asked(self, partition: TopicIdPartition) -> AbstractContextManager[GuessingLocator]:
+    def _asked(self, partition: TopicIdPartition) -> AbstractContextManager[Locator]:
         """The full locator, after it has looked the partition up."""
         if self._rest is None:
             self._rest = self._open_rest()
@@ -200,7 +176,7 @@ class SharedLocator(LocatorOver):
     With `by_partition` it is one call at a time about each partition, and one of `partitions`.
     """
 
-    def __init__(self, locator: GuessingLocator, *, by_partition: bool = False) -> None:
+    def __init__(self, locator: Locator, *, by_partition: bool = False) -> None:
         self._locator = locator
         self._by_partition = by_partition
         self._locks: dict[TopicIdPartition | None, threading.Lock] = {}
@@ -211,7 +187,7 @@ class SharedLocator(LocatorOver):
             return locator.partitions(topic, numbers)
 
     @contextmanager
-    def _asked(self, partition: TopicIdPartition | None) -> Iterator[GuessingLocator]:
+    def _asked(self, partition: TopicIdPartition | None) -> Iterator[Locator]:
         with self._locks.setdefault(partition if self._by_partition else None, threading.Lock()):
             yield self._locator
 

@@ -21,7 +21,7 @@ from confluent_kafka import KafkaException
 from remote_fetch.errors import BrokerUnavailable, Unlocatable
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.described import described_partitions
-from remote_fetch.locate.locator import ExactEnds
+from remote_fetch.locate.locator import Locator
 from remote_fetch.locate.metadata_replay import MetadataTopic
 from remote_fetch.locate.replay_cache import Remark
 from remote_fetch.locate.timeline import Timeline
@@ -35,7 +35,7 @@ _REST_S = 60.0
 """How long a topic that does not exist, or may not be read, is not asked for."""
 
 
-class MetadataTopicLocator(ExactEnds):
+class MetadataTopicLocator(Locator):
     """Timelines from the metadata topic `topic`, for topics of `cluster`.
 
     `topic` None: no storage is configured, and no segment is located. `say` is called, once, with the reason why the

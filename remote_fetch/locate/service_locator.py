@@ -20,7 +20,7 @@ from remote_fetch.errors import CorruptSegment, FallsBackError, RetriableError, 
 from remote_fetch.failures.broker_errors import refusal_of
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.described import all_described_partitions, described_partitions
-from remote_fetch.locate.locator import ExactEnds
+from remote_fetch.locate.locator import Locator
 from remote_fetch.locate.service_client import ReadRefused, ServiceClient, Tagged
 from remote_fetch.locate.timeline import FoundSegment, Timeline
 from remote_fetch.model import RemoteLogSegmentId, TopicIdPartition
@@ -35,7 +35,7 @@ _UNASKED_S = 3600.0
 """How long a timeline is kept that is not asked for. Its topic may be deleted, or other processes read it."""
 
 
-class ServiceLocator(ExactEnds):
+class ServiceLocator(Locator):
     """Timelines from a service, for topics of `cluster`.
 
     `say` is called, once, with the reason why the service cannot locate segments. `recovered` is called when it can

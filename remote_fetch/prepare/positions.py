@@ -15,7 +15,7 @@ from remote_fetch.errors import CorruptSegment, UnsupportedFormat
 from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.formats.batches import HEADER_BYTES, BatchHeader, FramedBatch, check_crc, read_header
 from remote_fetch.formats.indexes import OffsetIndex
-from remote_fetch.locate.locator import EndMeasurer
+from remote_fetch.locate.locator import Locator
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import IndexSettled, SegmentScanned
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice, narrow
@@ -24,7 +24,7 @@ from remote_fetch.session.storage import Storage
 __all__ = ["count_tie", "narrow_by", "narrow_edges", "narrow_slice", "read_offset_index"]
 
 
-def narrow_edges(storage: Storage, ends: EndMeasurer, steps: Iterable[PlanStep]) -> tuple[PlanStep, ...]:
+def narrow_edges(storage: Storage, ends: Locator, steps: Iterable[PlanStep]) -> tuple[PlanStep, ...]:
     """The steps, with byte positions for each slice that wants only a part of its segment.
 
     `ends` tells which segments have an inferred end: their objects, and indexes, may go on behind it.

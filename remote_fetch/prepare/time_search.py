@@ -29,7 +29,7 @@ from remote_fetch.formats.indexes import TimeIndex
 from remote_fetch.formats.legacy import as_v2
 from remote_fetch.locate.lineage import epoch_at
 from remote_fetch.locate.listing import GAP_HINT
-from remote_fetch.locate.locator import EndMeasurer
+from remote_fetch.locate.locator import Locator
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata, TopicIdPartition
 from remote_fetch.observe import Notice, SegmentScanned
 from remote_fetch.plan.ranges import SegmentSlice, leading_slices, plan_offsets
@@ -53,7 +53,7 @@ _PASSED_MARKERS = 16
 class TimeSearch:
     """Searches segments of one storage. Thread-safe. `passes_markers`: control records do not count."""
 
-    def __init__(self, storage: Storage, locator: EndMeasurer, *, passes_markers: bool) -> None:
+    def __init__(self, storage: Storage, locator: Locator, *, passes_markers: bool) -> None:
         self._storage, self._locator = storage, locator
         self._passes_markers = passes_markers
 

@@ -20,7 +20,7 @@ from remote_fetch.errors import Unlocatable
 from remote_fetch.formats.checkpoints import parse_leader_epoch_checkpoint
 from remote_fetch.formats.indexes import parse_transaction_index
 from remote_fetch.locate.lineage import Lineage, epoch_at
-from remote_fetch.locate.locator import EndMeasurer
+from remote_fetch.locate.locator import Locator
 from remote_fetch.model import AbortedTransaction, IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, replace_tail, settle_holes, slices_of
 from remote_fetch.plan.visibility import AbortedIntervals
@@ -36,7 +36,7 @@ Replan = Callable[[OpenPartition], tuple[PlanStep, ...]]
 
 
 def settle(
-    storage: Storage, ends: EndMeasurer, opened: OpenPartition, replan: Replan
+    storage: Storage, ends: Locator, opened: OpenPartition, replan: Replan
 ) -> tuple[OpenPartition, tuple[PlanStep, ...], AbortedIntervals]:
     """The steps of a read_committed read, and the aborted transactions in them.
 
@@ -50,7 +50,7 @@ def settle(
 
 
 def settle_steps(
-    snapshots: ProducerSnapshots, ends: EndMeasurer, opened: OpenPartition, replan: Replan
+    snapshots: ProducerSnapshots, ends: Locator, opened: OpenPartition, replan: Replan
 ) -> tuple[OpenPartition, tuple[PlanStep, ...]]:
     """As `settle`, but without the aborted transactions: no transaction index is read."""
     for measure in (_measured, measured_behind):
@@ -94,7 +94,7 @@ def _last_slices(steps: Sequence[PlanStep]) -> list[SegmentSlice]:
 
 
 def _measured(
-    ends: EndMeasurer, opened: OpenPartition, steps: Sequence[PlanStep], snapshots: ProducerSnapshots
+    ends: Locator, opened: OpenPartition, steps: Sequence[PlanStep], snapshots: ProducerSnapshots
 ) -> OpenPartition:
     """`opened` with measured segment ends.
 
@@ -131,7 +131,7 @@ def _followers(
 
 
 def measured_behind(
-    ends: EndMeasurer, opened: OpenPartition, steps: Sequence[PlanStep], snapshots: ProducerSnapshots
+    ends: Locator, opened: OpenPartition, steps: Sequence[PlanStep], snapshots: ProducerSnapshots
 ) -> OpenPartition:
     """`opened` with measured ends of the segments that are only visited for markers. A lost segment may follow them."""
     measured: set[RemoteLogSegmentId] = set()

@@ -17,7 +17,7 @@ from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError, ErrorKind, Unlocatable
 from remote_fetch.fetch.registry import no_storage_error
 from remote_fetch.fetch.spi import RemoteStorageFetcher
-from remote_fetch.locate.locator import GuessingLocator, PlannedLocator
+from remote_fetch.locate.locator import Locator, PlannedLocator
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import RemoteLogSegmentId, TopicIdPartition
 from remote_fetch.observe import Notice
@@ -75,7 +75,7 @@ class Locating:
         self._metadata: MetadataSource | None = None
         self._metadata_locator: MetadataTopicLocator | None = None
 
-    def open(self, planned: Planned | None, brokers: Brokers | None) -> GuessingLocator:
+    def open(self, planned: Planned | None, brokers: Brokers | None) -> Locator:
         """The locator. With a plan it is that of the plan, and opens the configured one when the plan does not do.
 
         Raises ConfigError, MissingExtra, and the errors of the locator.
@@ -86,12 +86,12 @@ class Locating:
             return self._open_configured()
         return PlannedLocator(planned.timelines, planned.inferred, self._open_configured)
 
-    def _open_configured(self) -> GuessingLocator:
+    def _open_configured(self) -> Locator:
         located_by = self._open_kind()
         self.name = type(located_by).__name__
         return beside_brokers(located_by, self.brokers, self._observe)
 
-    def _open_kind(self) -> GuessingLocator:
+    def _open_kind(self) -> Locator:
         settings = self._config.settings
         default = "metadata-topic" if self.brokers is not None else "listing"
         kind = default if isinstance(self._fetcher, NoStorage) else settings.locator or default
@@ -110,7 +110,7 @@ class Locating:
             return self._broker_locator
         return open_listing(self._fetcher, self._storage)
 
-    def _open_metadata_topic(self) -> GuessingLocator:
+    def _open_metadata_topic(self) -> Locator:
         cluster = self._cluster_for("metadata-topic")
         from remote_fetch.locate.metadata_topic import MetadataTopicLocator  # noqa: PLC0415 - it loads librdkafka
 

@@ -17,7 +17,7 @@ from remote_fetch.errors import ConfigError, RemoteFetchError
 from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister
 from remote_fetch.locate.listing import ListingLocator
-from remote_fetch.locate.locator import EndMeasurer, GuessingLocator, KnownTimelines
+from remote_fetch.locate.locator import KnownTimelines, Locator
 from remote_fetch.locate.snapshot import SnapshotOrigin, dump_timelines, load_timelines
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata, Uuid
@@ -75,7 +75,7 @@ def open_snapshot(settings: Settings) -> KnownTimelines:
         raise error.at(object_name=name, hint=f"Check {key}") from None
 
 
-def with_real_ends(measurer: EndMeasurer, timeline: Timeline) -> Timeline:
+def with_real_ends(measurer: Locator, timeline: Timeline) -> Timeline:
     """The timeline for a reader that takes each end for the real one: ends that are guesses are measured first.
 
     Raises the errors of a fetcher.
@@ -84,7 +84,7 @@ def with_real_ends(measurer: EndMeasurer, timeline: Timeline) -> Timeline:
     return measurer.measure(timeline.partition, guessed) if guessed else timeline
 
 
-def save_snapshot(name: str, timelines: Sequence[Timeline], measurer: EndMeasurer) -> None:
+def save_snapshot(name: str, timelines: Sequence[Timeline], measurer: Locator) -> None:
     """Write the file of `open_snapshot`. It is private, as custom metadata may hold signed URLs. Raises OSError.
 
     A reader of the file takes each end for the real one.
@@ -110,7 +110,7 @@ def open_broker_locator(settings: Settings, cluster: Cluster, say: Callable[[str
     return BrokerLocator(cluster, channel, say=say)
 
 
-def beside_brokers(located_by: GuessingLocator, brokers: Brokers | None, observe: Observer) -> GuessingLocator:
+def beside_brokers(located_by: Locator, brokers: Brokers | None, observe: Observer) -> Locator:
     """The locator for a session. If it sees only what is tiered, the brokers tell which partitions a topic has.
 
     A notice tells if nothing at all is tiered.

@@ -24,7 +24,7 @@ from remote_fetch.fetch.registry import load_fetcher, no_storage_error
 from remote_fetch.fetch.sizes import SegmentSizes
 from remote_fetch.fetch.spi import ChunkSizer, RemoteStorageFetcher, StoredSizer
 from remote_fetch.formats.codecs import Codecs
-from remote_fetch.locate.locator import GuessingLocator, SharedLocator, SharedStepwiseLocator, StepwiseLocator
+from remote_fetch.locate.locator import Locator, SharedLocator, SharedStepwiseLocator, StepwiseLocator
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IsolationLevel, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from remote_fetch.observe import Counters, Event, MetadataUnusable, Notice, Observer, ignore
@@ -121,7 +121,7 @@ class Session:
             self.fallback = FallbackRule(self.observe, self.surveyor.explain, self.brokers, hint=hint)
             located_by = self.locating.open(planned, self.brokers)
             self.stepwise = SharedStepwiseLocator(located_by) if isinstance(located_by, StepwiseLocator) else None
-            self.locator: GuessingLocator = self.stepwise or SharedLocator(located_by, by_partition=planned is None)
+            self.locator: Locator = self.stepwise or SharedLocator(located_by, by_partition=planned is None)
             for text in notices if is_native() else (IN_PLAIN_PYTHON, *notices):
                 self.observe(Notice(text, is_warning=True))
         except BaseException:
