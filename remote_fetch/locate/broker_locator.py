@@ -69,14 +69,14 @@ class _Told:
 
 
 class BrokerLocator(Locator):
-    """Timelines from the answers of partition leaders of `cluster`, which `locations` asks.
+    """Timelines from the answers of partition leaders of `cluster`, which `locations` asks. Its owner closes that.
 
     `say` is called once, with the reason, if the brokers do not know the request.
     """
 
     def __init__(self, cluster: Cluster, locations: Locations, *, say: Callable[[str], None]) -> None:
         self._cluster = cluster
-        self._locations = locations
+        self.locations = locations
         self._say = say
         self._is_off = False
         self._has_located = False
@@ -171,20 +171,12 @@ class BrokerLocator(Locator):
             offset = segment.end_offset + 1
         return told.timeline(partition)
 
-    def reconnect(self) -> None:
-        """Ask through new connections from now on, because the credentials have changed."""
-        self._locations.reconnect()
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._locations.close()
-
     def _ask(self, partition: TopicIdPartition, offset: int, isolation: IsolationLevel) -> Answer | None:
         """The answer for one offset. None: the locator is off. Raises Unlocatable."""
         if self._is_off:
             return None
         try:
-            answer = self._locations.ask(partition, offset, isolation)
+            answer = self.locations.ask(partition, offset, isolation)
             if answer.location is not None:
                 self._has_located = True
             elif answer.has_records and not self._has_located and self._is_ignored(partition, offset, isolation):
@@ -204,10 +196,10 @@ class BrokerLocator(Locator):
 
         The start of the local log only grows. So it is asked for before the answer that it is compared with.
         """
-        earliest_local = self._locations.earliest_local(partition)
+        earliest_local = self.locations.earliest_local(partition)
         if earliest_local is None or offset >= earliest_local:
             return False
-        again = self._locations.ask(partition, offset, isolation)
+        again = self.locations.ask(partition, offset, isolation)
         return again.location is None and again.has_records
 
     def _segment(

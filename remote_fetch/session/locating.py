@@ -171,7 +171,7 @@ class Locating:
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Give new credentials to the locator's clients. One with its own user (`remote.locator.`) keeps that one."""
         if self._broker_locator is not None:
-            self._broker_locator.reconnect()
+            self._broker_locator.locations.reconnect()
         if self._service is not None and "sasl.username" not in self._config.locator:
             self._service.set_sasl_credentials(username, password)
         topic = None if self._metadata is None else self._metadata.set_sasl_credentials(username, password)
@@ -187,7 +187,7 @@ class Locating:
         """Close the locator's clients, after the client of the brokers. Each is closed, also if another one raises."""
         with ExitStack() as parts:  # it calls the last one first
             if self._broker_locator is not None:
-                parts.callback(self._broker_locator.close)
+                parts.callback(self._broker_locator.locations.close)
             if self._metadata_locator is not None:
                 parts.callback(self._metadata_locator.pass_on_remarks)
             if self._metadata is not None:

@@ -14,7 +14,7 @@ from remote_fetch.locate.locations import Answer
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import UNKNOWN_SIZE, IsolationLevel, TopicIdPartition, Uuid
 from remote_fetch.testing.log_builder import LogBuilder
-from tests.locate.leader import EVERYTHING, Leader
+from tests.locate.leader import Leader
 from tests.scan.bucket import COMMITTED, UNCOMMITTED, plain_log
 
 
@@ -212,11 +212,3 @@ def test_records_from_the_leaders_own_disk_are_no_sign_of_an_old_broker() -> Non
     leader.local_start = 30
     assert bounds(locator.reach(leader.partition, 0, 60, isolation=COMMITTED)) == [(0, 19), (20, 39)]
     assert said == []
-
-
-def test_new_credentials_and_the_end() -> None:
-    leader = leader_of(plain_log(), tells=EVERYTHING)
-    locator = locator_over(leader)
-    locator.reconnect()
-    locator.close()
-    assert leader.closed == 2
