@@ -75,16 +75,6 @@ class Uuid:
             raise ValueError(f"not a Kafka Uuid (22 characters of base64url): {text!r}")
         return uuid
 
-    @property
-    def most_significant_bits(self) -> int:
-        """The first eight bytes, unsigned."""
-        return int.from_bytes(self.raw[:8], "big")
-
-    @property
-    def least_significant_bits(self) -> int:
-        """The last eight bytes, unsigned."""
-        return int.from_bytes(self.raw[8:], "big")
-
     def __str__(self) -> str:
         return base64.urlsafe_b64encode(self.raw).rstrip(b"=").decode("ascii")
 

@@ -8,6 +8,8 @@ Rules of the file:
 
 from __future__ import annotations
 
+from struct import unpack
+
 from remote_fetch.model import Uuid
 
 __all__ = ["metadata_partition", "murmur2"]
@@ -25,7 +27,8 @@ def metadata_partition(topic_id: Uuid, partition: int, num_partitions: int) -> i
     if num_partitions < 1:
         raise ValueError(f"a topic has at least one partition, not {num_partitions}")
     combined = 1
-    for part in (_fold(topic_id.least_significant_bits), _fold(topic_id.most_significant_bits), partition):
+    most, least = unpack(">QQ", topic_id.raw)
+    for part in (_fold(least), _fold(most), partition):
         combined = (31 * combined + part) & _MASK_32
     return murmur2(combined.to_bytes(4, "big")) % num_partitions
 
