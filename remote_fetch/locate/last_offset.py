@@ -23,7 +23,13 @@ _LAST_OFFSET = 2**63 - 1
 
 
 class SegmentBytes(Protocol):
-    """Reads segments for the facts that a listing does not tell. Raises the errors of a fetcher."""
+    """Reads segments for the facts that a listing does not tell. Raises the errors of a fetcher.
+
+    A request has at most `range_bytes`. A record batch has at most `max_batch_bytes`.
+    """
+
+    range_bytes: int
+    max_batch_bytes: int
 
     def read_bytes(self, segment: RemoteLogSegmentMetadata, start_position: int, end_position: int) -> memoryview:
         """Bytes [start_position, end_position), fewer at the end of the segment."""
@@ -33,14 +39,6 @@ class SegmentBytes(Protocol):
 
     def read_without_index(self, segment: RemoteLogSegmentMetadata, reason: str) -> None:
         """Note that a segment is read from its first byte, because its offset index does not help."""
-
-    @property
-    def range_bytes(self) -> int:
-        """The most bytes of one request."""
-
-    @property
-    def max_batch_bytes(self) -> int:
-        """The largest record batch that is accepted."""
 
 
 def last_offset_of(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, starts: Sequence[int] = ()) -> int:

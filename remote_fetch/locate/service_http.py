@@ -15,7 +15,7 @@ import ssl
 import time
 import zlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import SplitResult
 
 from remote_fetch.deadline import Deadline
@@ -146,13 +146,10 @@ def _pool_of(base: SplitResult, tls: ssl.SSLContext | None, current: CurrentDead
     except ImportError as error:
         raise MissingExtra("remote.locator=service needs urllib3", extra="http") from error
 
-    kept: dict[str, Any] = {"maxsize": _CONNECTIONS, "block": False, "retries": False}
-    host = base.hostname or ""
-    if tls is None:
-        plain: urllib3.HTTPConnectionPool = timed(urllib3.HTTPConnectionPool, current)(host, base.port, **kept)
-        return plain
-    pool: urllib3.HTTPSConnectionPool = timed(urllib3.HTTPSConnectionPool, current)(
-        host, base.port, ssl_context=tls, **kept
+    kind = timed(urllib3.HTTPConnectionPool if tls is None else urllib3.HTTPSConnectionPool, current)
+    encrypted = {} if tls is None else {"ssl_context": tls}
+    pool: urllib3.HTTPConnectionPool = kind(
+        base.hostname or "", base.port, maxsize=_CONNECTIONS, block=False, retries=False, **encrypted
     )
     return pool
 
