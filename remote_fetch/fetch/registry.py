@@ -48,7 +48,7 @@ def load_fetcher(config: Config) -> RemoteStorageFetcher:
         sys.path.append(path)
     factory = _import(name, _missing(path)) if ":" in name else _load_entry_point(name, _missing(path))
     try:
-        fetcher = factory()
+        fetcher: RemoteStorageFetcher = factory()
     except TypeError as error:
         raise ConfigError(f"{_CLASS_KEY}={name!r} cannot be made without arguments: {error}", key=_CLASS_KEY) from error
     missing = [
@@ -59,8 +59,7 @@ def load_fetcher(config: Config) -> RemoteStorageFetcher:
             f"{_CLASS_KEY}={name!r} is no RemoteStorageFetcher: it lacks {', '.join(missing)}", key=_CLASS_KEY
         )
     fetcher.configure(config.for_fetcher() | _checked_url(config))
-    result: RemoteStorageFetcher = fetcher
-    return result
+    return fetcher
 
 
 def _checked_class(name: str | None) -> str | None:

@@ -64,8 +64,8 @@ def _last_before(
         near = replace(whole, start_position=before.position, start_entry_offset=before.offset)
         likely_end = -1 if after is None else after.position
         searches.append((near, partial(_walk_by, storage, candidate, near, cut, likely_end)))
-    from_first_byte: tuple[SegmentSlice, Callable[[], int]] = (whole, partial(_walk, storage, whole, cut, -1))
-    searches = searches or [from_first_byte]
+    if not searches:
+        searches.append((whole, partial(_walk, storage, whole, cut, -1)))
     # A gap at an inferred end is believed once the bytes were fetched again.
     searches.append((whole, partial(_walk, storage, whole, cut, -1, joins=not end_is_inferred)))
     return first_sound(storage, searches)
