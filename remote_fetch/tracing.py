@@ -15,7 +15,6 @@ Rules of the file:
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from typing import Any
 
 from remote_fetch.errors import MissingExtra
 from remote_fetch.observe import (
-    BrokerRead,
+    Counters,
     Event,
     Fallback,
     Notice,
@@ -31,7 +30,6 @@ from remote_fetch.observe import (
     RangeFetched,
     RangeReread,
     RangeRetried,
-    RecordsRead,
 )
 
 __all__ = ["traced_read"]
@@ -80,37 +78,30 @@ class _Spans:
         self._span = span
         self._context = context
         self._kind = kind
-        self._lock = threading.Lock()
-        self._records = self._gets = self._size_bytes = self._broker_records = self._fallbacks = 0
+        self._counters = Counters()
 
     def totals(self) -> dict[str, int]:
         """The attributes of the whole read."""
-        with self._lock:
-            return {
-                "messaging.batch.message_count": self._records,
-                "remote_fetch.gets": self._gets,
-                "remote_fetch.bytes": self._size_bytes,
-                "remote_fetch.broker.records": self._broker_records,
-                "remote_fetch.fallbacks": self._fallbacks,
-            }
+        report = self._counters.report()
+        return {
+            "messaging.batch.message_count": report.records,
+            "remote_fetch.gets": report.remote_gets + report.index_gets,
+            "remote_fetch.bytes": report.remote_bytes + report.index_bytes,
+            "remote_fetch.broker.records": report.broker_records,
+            "remote_fetch.fallbacks": sum(report.fallbacks.values()),
+        }
 
     def __call__(self, event: Event) -> None:
         """Take one event."""
+        self._counters(event)
         if isinstance(event, RangeFetched):
             self._get(event)
-        elif isinstance(event, (RecordsRead, BrokerRead)):
-            with self._lock:
-                self._records += event.records if isinstance(event, RecordsRead) else 0
-                self._broker_records += event.records if isinstance(event, BrokerRead) else 0
         elif isinstance(event, Notice):
             self._span.add_event("notice", {"remote_fetch.notice": event.text})
         elif isinstance(event, (Fallback, RangeReread, RangeRetried)):
             self._happened(event)
 
     def _get(self, event: RangeFetched) -> None:
-        with self._lock:
-            self._gets += 1
-            self._size_bytes += event.size_bytes
         end_ns = time.time_ns()
         name = "GET segment" if event.index_type is None else "GET index"
         attributes = {**_place(event), "messaging.message.body.size": event.size_bytes}
@@ -130,8 +121,6 @@ class _Spans:
                 "remote_fetch.first_offset": event.first_offset,
                 "remote_fetch.last_offset": event.last_offset,
             }
-            with self._lock:
-                self._fallbacks += 1
         self._span.add_event(names[type(event)], attributes)
 
 
