@@ -99,16 +99,11 @@ class KnownTimelines(Locator):
 
 
 class LocatorOver:
-    """Puts the questions about a partition to another locator. A subclass answers those that it knows itself."""
+    """Puts questions about a partition to another locator. A subclass tells the partitions and their timelines."""
 
     def _asked(self, partition: TopicIdPartition) -> AbstractContextManager[Locator]:
         """The locator for a question about a partition, as long as the question is asked."""
         raise NotImplementedError
-
-    def timeline(self, partition: TopicIdPartition) -> Timeline:
-        """As `Locator.timeline`."""
-        with self._asked(partition) as locator:
-            return locator.timeline(partition)
 
     def refresh(self, partition: TopicIdPartition) -> Timeline:
         """As `Locator.refresh`."""
@@ -131,7 +126,7 @@ class LocatorOver:
             return locator.measure(partition, segments)
 
 
-class PlannedLocator(LocatorOver):
+class PlannedLocator(LocatorOver, KnownTimelines):
     """Serves the timelines of a plan. Opens a full locator on demand, for example if an object is missing.
 
     `inferred` are the segments whose end is a guess. `open_rest` makes the full locator; it is called at most once.
@@ -143,18 +138,10 @@ class PlannedLocator(LocatorOver):
         inferred: Collection[RemoteLogSegmentId],
         open_rest: Callable[[], Locator],
     ) -> None:
-        self._known = KnownTimelines(timelines)
+        super().__init__(timelines)
         self._inferred = inferred
         self._open_rest = open_rest
         self._rest: Locator | None = None
-
-    def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
-        """As `Locator.partitions`: the partitions of the plan."""
-        return self._known.partitions(topic, numbers)
-
-    def timeline(self, partition: TopicIdPartition) -> Timeline:
-        """As `Locator.timeline`: the timeline of the plan."""
-        return self._known.timeline(partition)
 
     def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
         """As `Locator.end_is_inferred`."""
@@ -185,6 +172,11 @@ class SharedLocator(LocatorOver):
         """As `Locator.partitions`."""
         with self._asked(None) as locator:
             return locator.partitions(topic, numbers)
+
+    def timeline(self, partition: TopicIdPartition) -> Timeline:
+        """As `Locator.timeline`."""
+        with self._asked(partition) as locator:
+            return locator.timeline(partition)
 
     @contextmanager
     def _asked(self, partition: TopicIdPartition | None) -> Iterator[Locator]:
