@@ -147,6 +147,10 @@ def leading_slices(steps: Iterable[PlanStep]) -> Iterator[SegmentSlice]:
 class Coverage(Protocol):
     """The questions of planning to a partition's timeline, with the lineage already applied."""
 
+    @property
+    def partition(self) -> TopicIdPartition:
+        """The partition's name and id."""
+
     def covering(self, offset: int) -> RemoteLogSegmentMetadata | None:
         """The best readable segment that holds `offset`."""
 
@@ -161,12 +165,7 @@ class Coverage(Protocol):
 
 
 def plan_offsets(
-    partition: TopicIdPartition,
-    coverage: Coverage,
-    start_offset: int,
-    stop_offset: int,
-    *,
-    stable_stop: int | None = None,
+    coverage: Coverage, start_offset: int, stop_offset: int, *, stable_stop: int | None = None
 ) -> tuple[PlanStep, ...]:
     """The steps that give offsets [start_offset, stop_offset), in order and without overlap.
 
@@ -175,6 +174,7 @@ def plan_offsets(
     transactions were committed or aborted.
     """
     steps: list[PlanStep] = []
+    partition = coverage.partition
     remote_stop = stop_offset if stable_stop is None else min(stop_offset, stable_stop)
     offset = start_offset
     while offset < remote_stop:

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import AbortedTransaction, IsolationLevel, LogBounds, TopicIdPartition
-from remote_fetch.plan.ranges import PlanStep, plan_offsets
 from remote_fetch.prepare.opening import open_partition
 from remote_fetch.prepare.transactions import settle
-from remote_fetch.prepare.view import OpenPartition
 from remote_fetch.session.session import Session
 
 __all__ = ["Decided", "DecidedRanges", "decided"]
@@ -44,13 +42,8 @@ def decided(session: Session, timeline: Timeline, first_offset: int, stop_offset
     errors of a fetcher.
     """
     opened = open_partition(session.storage, None, timeline, IsolationLevel.READ_COMMITTED, LogBounds())
-
-    def replan(now: OpenPartition) -> tuple[PlanStep, ...]:
-        first = max(first_offset, now.start_offset)
-        stop = min(stop_offset, now.stop_offset)
-        return plan_offsets(now.partition, now, first, max(first, stop), stable_stop=now.stable_stop)
-
-    settled, _, aborted = settle(session.storage, session.locator, opened, replan)
+    first, stop = max(first_offset, opened.start_offset), min(stop_offset, opened.stop_offset)
+    settled, _, aborted = settle(session.storage, session.locator, opened, first, max(first, stop))
     found = (transaction for entries in aborted.by_producer.values() for transaction in entries)
     ordered = sorted(found, key=lambda transaction: (transaction.first_offset, transaction.producer_id))
     return Decided(settled.stable_stop, tuple(ordered))

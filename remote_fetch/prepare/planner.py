@@ -26,7 +26,7 @@ from remote_fetch.prepare.opening import StillHolds, open_partition
 from remote_fetch.prepare.positions import narrow_edges
 from remote_fetch.prepare.segment_files import ProducerSnapshots
 from remote_fetch.prepare.time_lookup import TimeLookup
-from remote_fetch.prepare.transactions import Replan, settle, settle_listed, settle_steps
+from remote_fetch.prepare.transactions import settle, settle_listed, settle_steps
 from remote_fetch.prepare.true_sizes import with_true_sizes
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan, untiered
 from remote_fetch.session.parallel import result_of, threads
@@ -120,14 +120,14 @@ class Planner:
     def leading(self, opened: OpenPartition, first: int, most: int) -> PartitionPlan | str:
         """A plan of at most `most` consecutive slices from offset `first` on. If there is none, the reason for that."""
         stop = opened.clip(opened.stop_offset)
-        slices = tuple(islice(leading_slices(plan_offsets(opened.partition, opened, first, stop)), most))
+        slices = tuple(islice(leading_slices(plan_offsets(opened, first, stop)), most))
         if slices:
             plan = self._whole(opened, first, slices[-1].stop_offset)
             slices = tuple(islice(leading_slices(plan.steps), most))
             if slices:
                 return replace(plan, steps=slices)
         shown = max(stop, first + 1)
-        steps = plan_offsets(opened.partition, opened, first, shown, stable_stop=opened.stable_stop)
+        steps = plan_offsets(opened, first, shown, stable_stop=opened.stable_stop)
         return next((str(step.reason) for step in steps if isinstance(step, BrokerRange)), Reason.UNSTABLE.value)
 
     def _open(self, partition: TopicIdPartition, log_start: int | None) -> OpenPartition:
@@ -178,20 +178,20 @@ class Planner:
     def _whole(self, opened: OpenPartition, first: int, stop: int) -> PartitionPlan:
         storage = self._storage
         if self._isolation is IsolationLevel.READ_UNCOMMITTED:
-            steps = with_true_sizes(storage, plan_offsets(opened.partition, opened, first, stop))
+            steps = with_true_sizes(storage, plan_offsets(opened, first, stop))
             return PartitionPlan(opened, narrow_edges(storage, self._locator, steps), None)
         if opened.timeline.listed_aborts is not None:
-            steps = settle_listed(opened, plan_offsets(opened.partition, opened, first, stop))
+            steps = settle_listed(opened, plan_offsets(opened, first, stop))
             return PartitionPlan(opened, narrow_edges(storage, self._locator, steps), AbortedIntervals.of(()))
-        settled, steps, aborted = settle(storage, self._locator, opened, _stable(first, stop))
+        settled, steps, aborted = settle(storage, self._locator, opened, first, stop)
         return PartitionPlan(settled, narrow_edges(storage, self._locator, with_true_sizes(storage, steps)), aborted)
 
     def _outlined(self, opened: OpenPartition, first: int, stop: int) -> PartitionPlan:
         if self._isolation is IsolationLevel.READ_UNCOMMITTED:
-            steps = plan_offsets(opened.partition, opened, first, stop)
+            steps = plan_offsets(opened, first, stop)
         else:
             snapshots = ProducerSnapshots(self._storage)
-            opened, steps = settle_steps(snapshots, self._locator, opened, _stable(first, stop))
+            opened, steps = settle_steps(snapshots, self._locator, opened, first, stop)
         return PartitionPlan(opened, with_true_sizes(self._storage, steps), None)
 
     def _with_reason(self, plan: PartitionPlan) -> PartitionPlan:
@@ -218,10 +218,3 @@ def say_end(observe: Observer, opened: OpenPartition, stop: int) -> None:
     end = opened.ends_at(stop)
     if end is not None:
         observe(end)
-
-
-def _stable(first: int, stop: int) -> Replan:
-    def replan(now: OpenPartition) -> tuple[PlanStep, ...]:
-        return plan_offsets(now.partition, now, first, stop, stable_stop=now.stable_stop)
-
-    return replan

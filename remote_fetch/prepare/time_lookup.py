@@ -86,7 +86,7 @@ class TimeLookup:
         stop = min(stop, opened.last_start)
         is_doubtful = self._brokers is not None and not self._is_seen(opened, timestamp_ms)
         in_tier = replace(opened, local_start=None) if is_doubtful else opened
-        steps = plan_offsets(opened.partition, in_tier, first, stop)
+        steps = plan_offsets(in_tier, first, stop)
         if self._brokers is None:
             refuse_broker_ranges(opened.timeline, steps)
         pieces = list(leading_slices(steps))

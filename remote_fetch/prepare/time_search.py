@@ -147,9 +147,9 @@ class TimeSearch:
         if first >= stop:
             return None
         known = self._locator.recheck(partition, first)
-        steps = plan_offsets(partition, opened.with_timeline(known), first, stop)
-        held = list(leading_slices(steps))
-        found = self.first_in(opened.with_timeline(known), held, timestamp_ms)
+        opened = opened.with_timeline(known)
+        held = list(leading_slices(plan_offsets(opened, first, stop)))
+        found = self.first_in(opened, held, timestamp_ms)
         if found is not None:
             return found
         first = held[-1].stop_offset if held else first

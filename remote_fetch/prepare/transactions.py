@@ -12,7 +12,7 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import zip_longest
 
@@ -22,7 +22,16 @@ from remote_fetch.formats.indexes import parse_transaction_index
 from remote_fetch.locate.lineage import Lineage, epoch_at
 from remote_fetch.locate.locator import Locator
 from remote_fetch.model import AbortedTransaction, IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata
-from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, replace_tail, settle_holes, slices_of
+from remote_fetch.plan.ranges import (
+    BrokerRange,
+    PlanStep,
+    Reason,
+    SegmentSlice,
+    plan_offsets,
+    replace_tail,
+    settle_holes,
+    slices_of,
+)
 from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.prepare.batch_walk import batches_of
 from remote_fetch.prepare.positions import narrow_slice
@@ -30,33 +39,35 @@ from remote_fetch.prepare.segment_files import ProducerSnapshots, damaged_file, 
 from remote_fetch.prepare.view import OpenPartition
 from remote_fetch.session.storage import Storage
 
-__all__ = ["Replan", "is_decided", "load_aborted", "measured_behind", "settle", "settle_listed", "settle_steps"]
-
-Replan = Callable[[OpenPartition], tuple[PlanStep, ...]]
+__all__ = ["is_decided", "load_aborted", "measured_behind", "settle", "settle_listed", "settle_steps"]
 
 
 def settle(
-    storage: Storage, ends: Locator, opened: OpenPartition, replan: Replan
+    storage: Storage, ends: Locator, opened: OpenPartition, first: int, stop: int
 ) -> tuple[OpenPartition, tuple[PlanStep, ...], AbortedIntervals]:
-    """The steps of a read_committed read, and the aborted transactions in them.
+    """The steps of a read_committed read of offsets [first, stop), and the aborted transactions in them.
 
-    `replan` plans the wanted offsets. The broker gets the offsets at the end whose transactions the tier does not tell.
+    The broker gets the offsets at the end whose transactions the tier does not tell.
     Raises CorruptSegment for damaged state files, Unlocatable for a missing producer snapshot, and the errors of a
     fetcher.
     """
     snapshots = ProducerSnapshots(storage)
-    opened, steps = settle_steps(snapshots, ends, opened, replan)
+    opened, steps = settle_steps(snapshots, ends, opened, first, stop)
     return opened, steps, load_aborted(storage, opened, steps, snapshots)
 
 
 def settle_steps(
-    snapshots: ProducerSnapshots, ends: Locator, opened: OpenPartition, replan: Replan
+    snapshots: ProducerSnapshots, ends: Locator, opened: OpenPartition, first: int, stop: int
 ) -> tuple[OpenPartition, tuple[PlanStep, ...]]:
     """As `settle`, but without the aborted transactions: no transaction index is read."""
     for measure in (_measured, measured_behind):
-        opened = measure(ends, opened, replan(opened), snapshots)
-    steps = settle_holes(replan(opened), snapshots.stable_before)
+        opened = measure(ends, opened, _planned(opened, first, stop), snapshots)
+    steps = settle_holes(_planned(opened, first, stop), snapshots.stable_before)
     return opened, _cut_undecided(opened, steps, snapshots)
+
+
+def _planned(opened: OpenPartition, first: int, stop: int) -> tuple[PlanStep, ...]:
+    return plan_offsets(opened, first, stop, stable_stop=opened.stable_stop)
 
 
 def settle_listed(opened: OpenPartition, steps: Iterable[PlanStep]) -> tuple[PlanStep, ...]:

@@ -175,7 +175,7 @@ class Recovery:
     def _elsewhere(self, work: Work, first: int, last: int) -> tuple[PlanStep, ...]:
         """Steps that read offsets `first` to `last` of a slice without its segment."""
         opened = work.partition.fails(work.piece.segment, first)
-        steps = with_true_sizes(self._storage, plan_offsets(opened.partition, opened, first, last + 1))
+        steps = with_true_sizes(self._storage, plan_offsets(opened, first, last + 1))
         return narrow_edges(self._storage, self._locator, steps)
 
     def _replace(

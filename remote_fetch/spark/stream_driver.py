@@ -340,7 +340,7 @@ class StreamDriver:
             if not isinstance(error, UnknownTopic) and not session.fallback.allows(error):
                 raise
             timeline = opened.timeline
-        return plan_offsets(partition, opened.with_timeline(timeline), first, stop)
+        return plan_offsets(opened.with_timeline(timeline), first, stop)
 
     def _check_lost(self, start: Positions, bounds: Mapping[tuple[str, int], tuple[int, int]]) -> None:
         for (topic, number), first in sorted(start.items()):

@@ -39,6 +39,7 @@ class Covered:
     segments: list[RemoteLogSegmentMetadata]
     cut_at: int
     local_start: int = 1000
+    partition: TopicIdPartition = PARTITION
 
     def covering(self, offset: int) -> RemoteLogSegmentMetadata | None:
         return self.tiered(offset) if offset < self.local_start else None
@@ -96,7 +97,7 @@ class TestPlanOffsets:
     def test_every_offset_is_in_the_step_that_it_belongs_to(
         self, coverage: Covered, start: int, stop: int, stable: int | None
     ) -> None:
-        steps = plan_offsets(PARTITION, coverage, start, stop, stable_stop=stable)
+        steps = plan_offsets(coverage, start, stop, stable_stop=stable)
         planned = [offset for step in steps for offset in range(step.first_offset, step.last_offset + 1)]
         assert planned == list(range(start, stop))
         for step in steps:
@@ -125,18 +126,18 @@ class TestPlanOffsets:
 
     def test_local_and_not_tiered_are_different_reasons(self) -> None:
         coverage = Covered([segment(1, 0, 9), segment(2, 10, 19), segment(3, 20, 29)], 100, local_start=15)
-        steps = plan_offsets(PARTITION, coverage, 5, 40)
+        steps = plan_offsets(coverage, 5, 40)
         assert [str(step) for step in steps[-2:]] == [
             "offsets 15..29 from the broker (local)",
             "offsets 30..39 from the broker (not-tiered)",
         ]
         assert [step.last_offset for step in steps] == [9, 14, 29, 39]
-        undecided = plan_offsets(PARTITION, coverage, 5, 40, stable_stop=17)
+        undecided = plan_offsets(coverage, 5, 40, stable_stop=17)
         assert str(undecided[-1]) == "offsets 15..39 from the broker (local)"
 
     def test_neighbours_are_not_the_same_step_in_two(self) -> None:
         coverage = Covered([segment(1, 0, 9), segment(2, 20, 29)], 100)
-        steps = plan_offsets(PARTITION, coverage, 5, 40, stable_stop=25)
+        steps = plan_offsets(coverage, 5, 40, stable_stop=25)
         assert [(type(step).__name__, step.first_offset, step.last_offset) for step in steps] == [
             ("SegmentSlice", 5, 9),
             ("BrokerRange", 10, 19),
@@ -153,9 +154,9 @@ class TestPlanOffsets:
     @examples(50)
     @given(coverages(), st.integers(0, 60))
     def test_a_plan_pickles_and_compares(self, coverage: Covered, stop: int) -> None:
-        steps = plan_offsets(PARTITION, coverage, 0, stop)
+        steps = plan_offsets(coverage, 0, stop)
         assert pickle.loads(pickle.dumps(steps)) == steps
-        assert plan_offsets(PARTITION, coverage, 0, stop) == steps
+        assert plan_offsets(coverage, 0, stop) == steps
 
 
 def batches_within(log: LogBuilder, start: int, end: int) -> list[tuple[int, int, int, int]]:

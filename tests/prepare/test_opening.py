@@ -142,7 +142,7 @@ class TestAborted:
         fetcher = WatchedBucket(Bucket(log.tiered()))
         with session_of(fetcher) as session:
             opened = opened_in(session, COMMITTED, LogBounds())
-            steps = plan_offsets(opened.partition, opened, 0, 2)
+            steps = plan_offsets(opened, 0, 2)
             aborted = load_aborted(session.storage, opened, steps)
             assert [e.last_offset for e in aborted.by_producer[1]] == [6]
             snapshots = [c for c in fetcher.calls if c.index_type is IndexType.PRODUCER_SNAPSHOT]
@@ -154,9 +154,7 @@ class TestAborted:
         fetcher = WatchedBucket(Bucket(log.tiered()))
         with session_of(fetcher) as session:
             opened = opened_in(session, COMMITTED, LogBounds())
-            aborted = load_aborted(
-                session.storage, opened, plan_offsets(opened.partition, opened, 0, opened.stable_stop)
-            )
+            aborted = load_aborted(session.storage, opened, plan_offsets(opened, 0, opened.stable_stop))
         assert list(aborted.by_producer) == [1]
         assert sum(c.index_type is IndexType.PRODUCER_SNAPSHOT for c in fetcher.calls) == 1
 
@@ -168,7 +166,7 @@ class TestAborted:
             opened = opened_in(session, COMMITTED, LogBounds())
             known = opened.timeline.segments
             opened = opened.without({s.segment_id for s in known[1:-1]})
-            assert load_aborted(session.storage, opened, plan_offsets(opened.partition, opened, 0, 1)).by_producer == {}
+            assert load_aborted(session.storage, opened, plan_offsets(opened, 0, 1)).by_producer == {}
 
     def test_a_snapshot_missing_on_the_way(self) -> None:
         log = self.log()
@@ -177,7 +175,7 @@ class TestAborted:
         with session_of(bucket) as session:
             opened = opened_in(session, COMMITTED, LogBounds())
             with pytest.raises(Unlocatable, match="no producer snapshot"):
-                load_aborted(session.storage, opened, plan_offsets(opened.partition, opened, 0, 2))
+                load_aborted(session.storage, opened, plan_offsets(opened, 0, 2))
 
 
 class TestNarrow:
@@ -186,7 +184,7 @@ class TestNarrow:
         fetcher = WatchedBucket(Bucket(log.segments(DENSE)))
         with session_of(fetcher) as session:
             opened = opened_in(session, UNCOMMITTED, LogBounds())
-            steps = plan_offsets(opened.partition, opened, 7, 70)
+            steps = plan_offsets(opened, 7, 70)
             narrowed = narrow_edges(session.storage, session.locator, steps)
         assert narrowed[1:] == steps[1:]
         assert isinstance(narrowed[0], SegmentSlice)

@@ -44,7 +44,7 @@ def opened(lists: AbortedLists | None) -> OpenPartition:
 
 def test_a_slice_needs_the_list_of_its_own_first_offset() -> None:
     found = opened({(FIRST, 7): (), (SECOND, 21): (), (THIRD, 40): ()})
-    steps = settle_listed(found, plan_offsets(found.partition, found, 7, 70))
+    steps = settle_listed(found, plan_offsets(found, 7, 70))
     assert [(type(step), step.first_offset) for step in steps] == [
         (SegmentSlice, 7),
         (BrokerRange, 20),
@@ -220,9 +220,7 @@ def test_the_ends_of_segments_with_an_open_transaction_are_measured_at_once(monk
         assert [session.locator.end_is_inferred(one) for one in timeline.segments] == [True, True, True, False]
         monkeypatch.setattr(bucket, "fetch_index", fetch_index)
         snapshots = ProducerSnapshots(session.storage)
-        settled, steps = settle_steps(
-            snapshots, session.locator, whole, lambda opened: plan_offsets(opened.partition, opened, 0, log.next_offset)
-        )
+        settled, steps = settle_steps(snapshots, session.locator, whole, 0, log.next_offset)
         assert [(step.first_offset, step.last_offset) for step in steps] == [(0, 0), (1, 1), (2, 2), (3, 3)]
         assert not any(map(session.locator.end_is_inferred, settled.timeline.segments))
 
@@ -260,9 +258,9 @@ def test_a_lost_marker_behind_offsets_that_the_broker_has_on_its_disk() -> None:
         (partition,) = session.locator.partitions("topic")
         timeline = session.locator.timeline(partition)
         whole = Planner(session, COMMITTED).open_timeline(timeline, LogBounds(0, log.next_offset))
-        local = BrokerRange(partition, 5, log.next_offset - 1, Reason.LOCAL)
-        steps = (SegmentSlice(segments[0].metadata, 0, 4), local)
-        _, settled = settle_steps(ProducerSnapshots(session.storage), session.locator, whole, lambda opened: steps)
+        held = replace(whole, local_start=5)
+        _, settled = settle_steps(ProducerSnapshots(session.storage), session.locator, held, 0, 10)
+        local = BrokerRange(partition, 5, 9, Reason.LOCAL)
         assert settled == (BrokerRange(partition, 0, 4, Reason.UNSTABLE), local)
 
 
