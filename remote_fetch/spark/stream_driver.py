@@ -34,7 +34,7 @@ from remote_fetch.prepare.view import OpenPartition, untiered
 from remote_fetch.session.parallel import all_at_once
 from remote_fetch.session.session import Session
 from remote_fetch.spark.limits import LimitRules, check_covered, lose, start_of
-from remote_fetch.spark.options import SourceOptions
+from remote_fetch.spark.options import SourceOptions, Subscription
 from remote_fetch.spark.patience import ask_patiently
 from remote_fetch.spark.planning import subscribed, tasks_of
 from remote_fetch.spark.stream_limits import (
@@ -345,7 +345,8 @@ class StreamDriver:
     def _check_lost(self, start: Positions, bounds: Mapping[tuple[str, int], tuple[int, int]]) -> None:
         for (topic, number), first in sorted(start.items()):
             if (topic, number) not in bounds:
-                self._lose(topic, number, "the partition is gone", first)
+                is_gone = _names(self._options.subscription, topic, number)
+                self._lose(topic, number, "the partition is gone" if is_gone else "no option names it any more", first)
             elif first > bounds[topic, number][1]:
                 end = bounds[topic, number][1]
                 self._lose(topic, number, f"offset was changed from {first} to {end}", first)
@@ -374,6 +375,14 @@ def _disagreement(seen: Iterable[TopicIdPartition], error: KafkaException) -> Un
         f"brokers do not agree whether each of these topics exists: {names} ({error.args[0].str()})",
         hint="Start the query again when all brokers know the same topics",
     )
+
+
+def _names(wanted: Subscription, topic: str, number: int) -> bool:
+    """Whether a partition would be read if it was there."""
+    if wanted.pattern is not None:
+        return True
+    given = next((name for name in wanted.topics if topic_name(name) == topic), None)
+    return given is not None and (wanted.partitions is None or number in wanted.partitions[given])
 
 
 def _place(partition: TopicIdPartition) -> tuple[str, int]:

@@ -377,6 +377,21 @@ def test_a_batch_is_done_again_with_partitions_that_the_options_leave_out(
         assert sorted(found) == sorted((*place, offset) for place in places for offset in range(2, 5))
 
 
+def test_partitions_that_the_options_name_no_more(bucket: dict[str, str], driver: Make) -> None:
+    """They are lost as those that are gone. The message tells one from the other."""
+    given = {name: value for name, value in bucket.items() if name != "subscribe"}
+    left, gone = "no option names it any more, some data", "the partition is gone, some data"
+    for options, place, said in (
+        ({"subscribe": "topic"}, ("other", 0), left),
+        ({"subscribe": "topic"}, ("topic", 1), gone),
+        ({"assign": '{"topic": [0]}'}, ("topic", 1), left),
+        ({"assign": '{"topic": [0]}'}, ("other", 0), left),
+        ({"subscribePattern": "top"}, ("other", 0), gone),
+    ):
+        with pytest.raises(OffsetOutOfRange, match=said):
+            driver({**given, **options}).next_stop({AT: 0, place: 1}, is_limited=False)
+
+
 class Deletions(Broker):
     """A broker and a locator for `log` and for the topic "gone", which is deleted at the next question of a kind."""
 
