@@ -48,16 +48,17 @@ class BrokerChannel:
     """
 
     def __init__(self, properties: Mapping[str, Any], *, timeout_ms: int, say: Callable[[str], None]) -> None:
-        self._kafka = load_kafka()
         self._timeout_ms = timeout_ms
         self._say = say
         self.has_failed = False
         self._connection: _AdminConnection | None = None
-        self._settings: dict[str, Any] | None = None
+        kafka = load_kafka()
         try:
-            self._settings = map_properties(properties, self._kafka.net.sasl.oauth.AbstractTokenProvider)
+            settings = map_properties(properties, kafka.net.sasl.oauth.AbstractTokenProvider)
         except ConfigError as error:
             self._report(error.message)
+        else:
+            self._connection = _AdminConnection(kafka, settings, timeout_ms)
 
     def local_starts(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
         """The first offset of each partition on its leader's disk. If nothing is tiered, it is the log start offset.
@@ -82,11 +83,9 @@ class BrokerChannel:
 
     def _asked(self, ask: Callable[[_AdminConnection], Future[T]]) -> T | None:
         """The answer to one question within the timeout. None, and the reason is reported, if the call failed."""
-        if self._settings is None or self.has_failed:
-            return None
-        if self._connection is None:
-            self._connection = _AdminConnection(self._kafka, self._settings, self._timeout_ms)
         connection = self._connection
+        if connection is None:
+            return None
         try:
             return ask(connection).result(self._timeout_ms / 1000)
         except TimeoutError:
@@ -99,7 +98,7 @@ class BrokerChannel:
 
     def close(self) -> None:
         """Close the connections. Waits at most `timeout_ms`, then leaves the connection behind and reports that."""
-        connection, self._connection, self._settings = self._connection, None, None
+        connection, self._connection = self._connection, None
         if connection is not None:
             done, _ = wait([connection.close()], self._timeout_ms / 1000)
             if not done:
