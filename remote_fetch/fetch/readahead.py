@@ -33,8 +33,8 @@ from remote_fetch.errors import (
 )
 from remote_fetch.fetch.budget import Budget
 from remote_fetch.fetch.credentials import Renewal
-from remote_fetch.fetch.deadlines import RetryPolicy
 from remote_fetch.fetch.pool import Call, DaemonPool, Failure
+from remote_fetch.fetch.retry_policy import RetryPolicy
 from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentSizer
 from remote_fetch.fetch.window import Window
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata

@@ -17,10 +17,10 @@ from remote_fetch.config import Config
 from remote_fetch.decode.run_decoder import is_native
 from remote_fetch.errors import ConfigError
 from remote_fetch.fetch.broker_file import complete
-from remote_fetch.fetch.deadlines import RetryPolicy
 from remote_fetch.fetch.inventory import ObjectInventory
 from remote_fetch.fetch.readahead import RangeReader
 from remote_fetch.fetch.registry import load_fetcher, no_storage_error
+from remote_fetch.fetch.retry_policy import RetryPolicy
 from remote_fetch.fetch.sizes import SegmentSizes
 from remote_fetch.fetch.spi import ChunkSizer, RemoteStorageFetcher, StoredSizer
 from remote_fetch.formats.codecs import Codecs

@@ -25,9 +25,9 @@ from pathlib import Path
 from zlib import crc32
 
 from remote_fetch.config import Config
-from remote_fetch.fetch.deadlines import RetryPolicy
 from remote_fetch.fetch.readahead import RangeReader, RangeRequest
 from remote_fetch.fetch.registry import load_fetcher
+from remote_fetch.fetch.retry_policy import RetryPolicy
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from remote_fetch.observe import RangeFetched
 from tests.benchmarks.document import machine, write

@@ -14,8 +14,8 @@ from remote_fetch.config import Config
 from remote_fetch.errors import Cancelled, RemoteFetchError, StorageThrottled, StorageUnavailable
 from remote_fetch.fetch import pool
 from remote_fetch.fetch.budget import Budget, Place
-from remote_fetch.fetch.deadlines import RetryPolicy
 from remote_fetch.fetch.readahead import RangeReader, RangeRequest
+from remote_fetch.fetch.retry_policy import RetryPolicy
 from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import ignore
 from remote_fetch.session.budgets import BudgetLease

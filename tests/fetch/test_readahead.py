@@ -29,8 +29,8 @@ from remote_fetch.errors import (
     StorageTimeout,
     StorageUnavailable,
 )
-from remote_fetch.fetch.deadlines import RetryPolicy
 from remote_fetch.fetch.readahead import RangeReader, RangeRequest
+from remote_fetch.fetch.retry_policy import RetryPolicy
 from remote_fetch.model import (
     Buffer,
     IndexType,

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 from remote_fetch.errors import CorruptSegment, RemoteFetchError, SegmentNotFound, StorageDenied, StorageUnavailable
-from remote_fetch.fetch.deadlines import RetryPolicy
 from remote_fetch.fetch.readahead import RangeReader
+from remote_fetch.fetch.retry_policy import RetryPolicy
 from remote_fetch.fetch.sizes import SegmentSizes
 from remote_fetch.model import (
     UNKNOWN_SIZE,

@@ -16,8 +16,8 @@ from remote_fetch.errors import (
     StorageTimeout,
     StorageUnavailable,
 )
-from remote_fetch.fetch import deadlines
-from remote_fetch.fetch.deadlines import RetryPolicy
+from remote_fetch.fetch import retry_policy
+from remote_fetch.fetch.retry_policy import RetryPolicy
 
 
 class Clock(threading.Event):
@@ -65,7 +65,7 @@ class Store:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(deadlines, "time", clock)
+    monkeypatch.setattr(retry_policy, "time", clock)
     return clock
 
 
@@ -174,7 +174,7 @@ def test_two_readers_do_not_come_back_together(clock: Clock) -> None:
 
 def test_giving_up_ends_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(closes_at=2)
-    monkeypatch.setattr(deadlines, "time", clock)
+    monkeypatch.setattr(retry_policy, "time", clock)
     store = Store(clock, [StorageThrottled(str(number)) for number in range(5)])
     with pytest.raises(StorageThrottled, match="1"):
         RetryPolicy(5000, 100).call(store, on_retry=ignore, given_up=clock)
