@@ -206,7 +206,7 @@ class Doctor:
         if self._cluster is None:
             config = {name: value for name, value in config.items() if name != _SERVERS}
         session = Session.open(config, self._observe)
-        return session.locating.name, session
+        return session.configured_locator.name, session
 
     def _observe(self, event: Event) -> None:
         if isinstance(event, Notice) and event.is_warning:
@@ -220,7 +220,7 @@ class Doctor:
             hint = f"list the bucket instead: {_LOCATOR}={_LISTING}"
             if config.settings.locator == _SERVICE:
                 hint = _ASK_THE_SERVICE
-            elif session.locating.failure is Denied:
+            elif session.configured_locator.failure is Denied:
                 hint = f"{grant(config.for_locator(), topic, 'Describe', 'Read')}; or {hint}"
             elif check.hint is not None:
                 hint = f"{check.hint}; or {hint}"
@@ -265,7 +265,7 @@ class Doctor:
 
     def _sample(self, session: Session, tier: Tier) -> Check:
         if not tier.offsets:
-            session.check_located()  # no segment may be known because the metadata topic cannot be read
+            session.configured_locator.check()  # no segment may be known because the metadata topic cannot be read
             text = "no offsets are in the tier that this reader may read"
             return Check("sample", State.SKIPPED, text, "Wait until the brokers have copied a segment")
         gain = self.gain = gain_of(session, tier, self._sample_bytes, self._dice)
@@ -289,7 +289,7 @@ class Doctor:
 
 def _is_lost(session: Session) -> bool:
     """Whether segments cannot be located. A session that is asked for all topics raises the failure, and goes on."""
-    return session.locating.unlocated is not None or session.locating.failure is not None
+    return session.configured_locator.unlocated is not None or session.configured_locator.failure is not None
 
 
 def _unanswered(error: KafkaException) -> Check:

@@ -87,7 +87,7 @@ def open_fetcher(config: Config) -> tuple[str, RemoteStorageFetcher]:
 def open_session(config: Config) -> tuple[str, Session]:
     """A session, and the name of its locator. Raises the errors of `Session.open`."""
     session = Session.open(config)
-    return session.locating.name, session
+    return session.configured_locator.name, session
 
 
 def listed(config: Config, fetcher: RemoteStorageFetcher, topic: str | None, *, has_broker: bool) -> Listed:
@@ -132,7 +132,7 @@ def located(session: Session, topic: str | None) -> tuple[str, RemoteLogSegmentM
         segments = session.locator.timeline(partition).segments
         if segments:
             return f"the first is {_place(segments[0])}", segments[0]
-    session.check_located()
+    session.configured_locator.check()
     return "no segments", None
 
 

@@ -279,7 +279,7 @@ def _holding(session: Session, partition: TopicIdPartition, offset: int) -> list
         timeline = session.locator.timeline(partition)
     else:
         timeline = session.newest_timeline(partition, offset, offset + 1, isolation=isolation, most=1)
-    session.check_located()
+    session.configured_locator.check()
     guessed = [*filter(session.locator.end_is_inferred, _with_offset(timeline.segments, offset))]
     if guessed:
         with contextlib.suppress(FallsBackError):  # a damaged segment does not tell its end, and is printed

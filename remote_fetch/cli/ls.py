@@ -35,7 +35,7 @@ from remote_fetch.failures.file_errors import file_fault
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata
 from remote_fetch.observe import unusable_text
-from remote_fetch.session.locators import save_snapshot
+from remote_fetch.session.locator_kinds import save_snapshot
 from remote_fetch.session.parallel import all_at_once
 from remote_fetch.session.session import Session
 
@@ -80,9 +80,9 @@ def print_segments(
     """Print the readable segments of topics (none: of all), by partition and offset, with the totals below.
 
     `chart` and `save` are the values of their options. Raises ConfigError for a topic that is given twice,
-    UnknownTopic, and the errors of `Session.check_located`.
+    UnknownTopic, and the errors of `ConfiguredLocator.check`.
     """
-    session.check_located()  # without a storage the locator of all topics has no hint for the user
+    session.configured_locator.check()  # without a storage the locator of all topics has no hint for the user
     found = [session.locator.partitions(topic, partitions) for topic in (topics or (None,))]
     if topics:
         check_distinct(topics, found)
@@ -92,7 +92,7 @@ def print_segments(
         what = f"no partition {', '.join(map(str, missing))}" if missing else "no segments"
         raise UnknownTopic(f"{what} in the remote storage", hint="Check remote.storage.url and remote.storage.layout")
     timelines = all_at_once(session.locator.timeline, chosen)
-    session.check_located()
+    session.configured_locator.check()
     for timeline in timelines:
         session.note_unusable(timeline)
     _write_files(session, timelines, topics, chart, save)

@@ -127,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _check_located(session: Session, choices: Sequence[Choice]) -> None:
     """Raise the error of the locator if that is why nothing can be compared: it is no finding of each partition."""
     if not any(choice.steps for choice in choices):
-        session.check_located()
+        session.configured_locator.check()
 
 
 def _check_compared(session: Session, choices: Sequence[Choice], topic: str) -> None:

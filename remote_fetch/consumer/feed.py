@@ -278,9 +278,9 @@ class Feed:
 
     def _nothing_tiered(self, first: int) -> Ending:
         """The ending if no segment was found from `first` on: no offset is tiered, or segments cannot be located."""
-        if self._context.session.locating.is_off:
+        if self._context.session.configured_locator.is_off:
             return Ending(first, ErrorKind.NOT_CONFIGURED)
-        unlocated = self._context.session.locating.unlocated
+        unlocated = self._context.session.configured_locator.unlocated
         return Ending(first, unlocated or Reason.NOT_TIERED, is_failure=unlocated is not None)
 
     def _check_epoch(self, opened: OpenPartition, offset: int) -> None:

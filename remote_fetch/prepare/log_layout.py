@@ -57,10 +57,13 @@ class LogLayout:
 
 
 def log_layouts(session: Session, partitions: Sequence[TopicIdPartition]) -> tuple[LogLayout, ...]:
-    """The bounds of each partition, in order. Raises the errors of the locator, brokers and `check_located`."""
+    """The bounds of each partition, in order.
+
+    Raises the errors of the locator and of brokers, and those of `ConfiguredLocator.check`.
+    """
     local = session.local_logs(partitions, "the columns of the local log are empty", sizes=True)
     layouts = all_at_once(lambda partition: _layout(session, partition, local.get(partition)), partitions)
-    session.check_located()
+    session.configured_locator.check()
     return layouts
 
 

@@ -200,7 +200,7 @@ class Planner:
         if unread is not None:  # `_open` has reported the fallback
             given = (replace(unread, first_offset=one.first_offset, last_offset=one.last_offset) for one in plan.steps)
             return replace(plan, steps=tuple(given))
-        reason = self._session.locating.unlocated
+        reason = self._session.configured_locator.unlocated
         if reason is None:
             return plan
         return replace(plan, steps=tuple(self._unlocated(plan.steps, reason)))

@@ -138,7 +138,7 @@ class TimeLookup:
 
     def _sees_tier(self, opened: OpenPartition) -> bool:
         """Whether the segments of the tier, if there are any, were looked up."""
-        is_located = self._session.stepwise is None and self._session.locating.unlocated is None
+        is_located = self._session.stepwise is None and self._session.configured_locator.unlocated is None
         return bool(opened.timeline.segments) or (is_located and opened.unread is None)
 
     def _local_start(self, opened: OpenPartition) -> int | None:

@@ -24,7 +24,7 @@ from remote_fetch.service.queries import SegmentsQuery
 from remote_fetch.service.refusals import Refusal
 from remote_fetch.service.settings import MAX_ANSWER_BYTES, MAX_COMMITTED_SEGMENTS, MAX_SEGMENTS
 from remote_fetch.service.tags import Tags
-from remote_fetch.session.locators import with_real_ends
+from remote_fetch.session.locator_kinds import with_real_ends
 from remote_fetch.session.session import Session
 
 __all__ = ["Tagged", "Vending"]

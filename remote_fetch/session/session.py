@@ -30,11 +30,11 @@ from remote_fetch.model import IsolationLevel, RemoteLogSegmentMetadata, TopicId
 from remote_fetch.observe import Counters, Event, MetadataUnusable, Notice, Observer, ignore
 from remote_fetch.session.brokers import Brokers, open_brokers
 from remote_fetch.session.budgets import BudgetLease
+from remote_fetch.session.configured_locator import ConfiguredLocator, Planned
 from remote_fetch.session.decode_pool import DecodePool
 from remote_fetch.session.event_log import LogObserver
 from remote_fetch.session.fallback import ASK_A_BROKER, FallbackRule
 from remote_fetch.session.local_logs import LocalLog, LocalLogs
-from remote_fetch.session.locating import Locating, Planned
 from remote_fetch.session.no_storage import NoStorage
 from remote_fetch.session.property_check import check_properties
 from remote_fetch.session.service import SERVICE
@@ -65,7 +65,7 @@ class Session:
     - `fallback` decides which offsets the broker reads.
     - `surveyor` tells which objects are at the URL if no segment was found there.
     - `vendor` signs URLs of segments' objects, if the fetcher can.
-    - `locating` opens the locator, and knows whether it finds the segments.
+    - `configured_locator` knows whether the segments are found. `locator` asks it.
     - `planned`: the session reads a plan that another session made.
     - `notices` are warnings about the configuration. They are reported when everything is open.
     """
@@ -106,7 +106,7 @@ class Session:
         )
         sizes = SegmentSizes(self.reader, self.observe, timeout_ms=settings.read_timeout_ms)
         self.storage = Storage(self.reader, sizes, self.observe, settings)
-        self.locating = Locating(config, fetcher, self.storage, shared=shared)
+        self.configured_locator = ConfiguredLocator(config, fetcher, self.storage, shared=shared)
         try:  # what stands above is all that `close` needs
             self.brokers = open_brokers(
                 config.librdkafka,
@@ -119,7 +119,7 @@ class Session:
             self._local_logs = None if self.brokers is None else LocalLogs(self.brokers.cluster)
             hint = ASK_A_BROKER if self.brokers is None else None
             self.fallback = FallbackRule(self.observe, self.surveyor.explain, self.brokers, hint=hint)
-            located_by = self.locating.open(planned, self.brokers)
+            located_by = self.configured_locator.open(planned, self.brokers)
             self.stepwise = SharedStepwiseLocator(located_by) if isinstance(located_by, StepwiseLocator) else None
             self.locator: Locator = self.stepwise or SharedLocator(located_by, by_partition=planned is None)
             for text in notices if is_native() else (IN_PLAIN_PYTHON, *notices):
@@ -151,10 +151,6 @@ class Session:
             notices = [f"not understood of the brokers' file: {text}" for text in completed.unmapped]
         return cls(parsed, fetcher, observer, shared=shared, planned=planned, notices=notices)
 
-    def check_located(self) -> None:
-        """As `Locating.check`."""
-        self.locating.check()
-
     def newest_timeline(
         self, partition: TopicIdPartition, first_offset: int, stop_offset: int, *, isolation: IsolationLevel, most: int
     ) -> Timeline:
@@ -173,7 +169,7 @@ class Session:
     @property
     def answered_s(self) -> float:
         """Time of the last answer of the store, a broker or the service (`time.monotonic`); 0 if none has answered."""
-        asked = (self.reader, self._cluster, self.locating)
+        asked = (self.reader, self._cluster, self.configured_locator)
         return max(0.0 if it is None else it.answered_s for it in asked)
 
     @property
@@ -261,7 +257,7 @@ class Session:
             self.brokers.cluster.set_sasl_credentials(username, password)
             # The old ones may fail after this, and make no later question rest.
             self._local_logs = LocalLogs(self.brokers.cluster)
-        self.locating.set_sasl_credentials(username, password)
+        self.configured_locator.set_sasl_credentials(username, password)
 
     def observe(self, event: Event) -> None:
         """Hand an event to the counters, the log and the user's observer."""
@@ -277,10 +273,10 @@ class Session:
         with ExitStack() as parts:  # it calls the last one first
             parts.callback(self._log.close)
             parts.callback(self._budget.give_back)
-            parts.callback(self.locating.close)
+            parts.callback(self.configured_locator.close)
             if self._cluster is not None:
                 parts.callback(self._cluster.close)
-            parts.callback(self.locating.finish)
+            parts.callback(self.configured_locator.finish)
             parts.callback(self.decode_pool.close)
             parts.callback(self.reader.close)
             parts.callback(self.surveyor.close)

@@ -137,7 +137,7 @@ class _Reads:
         """The partition with the end of its tier. Raises an error if that is unknown: the tier would look empty."""
         opened = self._planner.reopened(opened)
         try:
-            self._session.check_located()
+            self._session.configured_locator.check()
         except Unlocatable as error:
             through_brokers = "To read through the brokers, ask for end='latest' (--end latest)"
             raise error.at(topic=opened.partition.topic, hint=through_brokers) from error.__cause__

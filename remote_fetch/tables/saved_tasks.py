@@ -150,7 +150,7 @@ def _check_located(session: Session, place: str) -> None:
     """
     try:
         with suppress(ConfigError):
-            session.check_located()
+            session.configured_locator.check()
     except Unlocatable as error:
         raise error.at(hint=_HINT.format(place)) from error.__cause__
 

@@ -19,7 +19,7 @@ from remote_fetch.model import IsolationLevel, RemoteLogSegmentId, RemoteLogSegm
 from remote_fetch.plan.ranges import PlanStep, slices_of
 from remote_fetch.plan.shares import Share
 from remote_fetch.prepare.view import OpenPartition
-from remote_fetch.session.locating import Planned
+from remote_fetch.session.configured_locator import Planned
 
 __all__ = ["Task", "TaskPart", "pack"]
 

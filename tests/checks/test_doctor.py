@@ -210,7 +210,7 @@ def test_the_metadata_topic_of_another_cluster(error: Unlocatable, unlocated: Er
     doctor = Doctor({**main, **own}, None, sample_bytes=1, dice=random.Random(0))
     session = SimpleNamespace(
         locator=SimpleNamespace(partitions=refused),
-        locating=SimpleNamespace(failure=type(error), unlocated=unlocated),
+        configured_locator=SimpleNamespace(failure=type(error), unlocated=unlocated),
     )
     check, _ = doctor._metadata(cast("Session", session))
     assert check.state is State.FAILED
@@ -237,8 +237,8 @@ def test_a_service_that_cannot_be_asked_needs_no_rights_on_the_metadata_topic() 
         raise Unlocatable("the segments cannot be located: the service cannot be reached")
 
     locator = SimpleNamespace(partitions=lambda topic: ())
-    locating = SimpleNamespace(unlocated=ErrorKind.UNLOCATABLE)
-    session = SimpleNamespace(locator=locator, locating=locating, check_located=checked)
+    configured = SimpleNamespace(unlocated=ErrorKind.UNLOCATABLE, check=checked)
+    session = SimpleNamespace(locator=locator, configured_locator=configured)
     check, _ = doctor._metadata(cast("Session", session))
     assert (check.state, check.hint is not None and "remote.locator.url" in check.hint) == (State.FAILED, True)
     assert "the service cannot be reached" in check.text
@@ -251,11 +251,11 @@ def test_no_sample_because_the_segments_cannot_be_located() -> None:
         raise Unlocatable("the segments cannot be located: there is no topic of metadata")
 
     doctor = Doctor({}, None, sample_bytes=1, dice=random.Random(0))
-    session: Any = SimpleNamespace(check_located=checked)
+    session: Any = SimpleNamespace(configured_locator=SimpleNamespace(check=checked))
     tier: Any = SimpleNamespace(offsets=0)
     with pytest.raises(Unlocatable, match="there is no topic of metadata"):
         doctor._sample(session, tier)
-    session.check_located = lambda: None
+    session.configured_locator.check = lambda: None
     assert doctor._sample(session, tier).hint == "Wait until the brokers have copied a segment"
 
 

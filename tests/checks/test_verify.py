@@ -25,6 +25,7 @@ from remote_fetch.prepare.job import plan_job
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.progress import Position
+from remote_fetch.session.configured_locator import ConfiguredLocator
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
@@ -519,11 +520,11 @@ def test_the_locators_error_is_the_reason_that_nothing_is_compared(
         planner = Planner(session, COMMITTED)
         return planner.open(session.locator.partitions("orders"), lambda opened: planner.plan(opened, 0, 120))
 
-    def unlocated(_session: Session) -> None:
+    def unlocated(_located_by: ConfiguredLocator) -> None:
         raise Unlocatable("there is no topic of metadata")
 
     monkeypatch.setattr("remote_fetch.cli.verify.plans_from", plans_of)
-    monkeypatch.setattr(Session, "check_located", unlocated)
+    monkeypatch.setattr(ConfiguredLocator, "check", unlocated)
     beside()
     max((tmp_path / "sound").rglob("*.snapshot")).unlink()  # so that nothing of the partition can be compared
     outcome = run("verify", "-t", "orders", "-q", "--url", str(tmp_path / "sound"))

@@ -223,7 +223,7 @@ def test_a_locator_that_cannot_be_asked_shows_no_empty_tier(reason: ErrorKind | 
             raise Unlocatable("the segments cannot be located: the service cannot be reached")
 
     empty = SimpleNamespace(partitions=lambda topic: (PARTITION,), timeline=lambda one: Timeline(one, (), ()))
-    session: Any = SimpleNamespace(locator=empty, check_located=check)
+    session: Any = SimpleNamespace(locator=empty, configured_locator=SimpleNamespace(check=check))
     found, segment = tried("metadata", None, lambda: located(session, None))
     assert (found.state, segment) == (State.OK if reason is None else State.FAILED, None)
 

@@ -140,7 +140,7 @@ def ended(
         local_starts=lambda partitions: {},
         asks_local_starts=False,
         brokers=None,
-        locating=SimpleNamespace(unlocated=unlocated, is_off=False),
+        configured_locator=SimpleNamespace(unlocated=unlocated, is_off=False),
         surveyor=SimpleNamespace(explain=lambda reason, waits: None),
     )
     context = FeedContext(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20)  # type: ignore[arg-type]
@@ -325,7 +325,7 @@ def test_partitions_on_the_brokers_disks_cost_one_question_for_all() -> None:
         local_starts=local_starts,
         asks_local_starts=True,
         brokers=SimpleNamespace(guard=SimpleNamespace(authorise=authorise, ask=ask)),
-        locating=SimpleNamespace(unlocated=None, is_off=False),
+        configured_locator=SimpleNamespace(unlocated=None, is_off=False),
         surveyor=SimpleNamespace(explain=lambda reason, waits: None),
     )
     context = FeedContext(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20)

@@ -191,7 +191,7 @@ def _rows(records: Sequence[LogRecord], columns: Sequence[str]) -> pa.RecordBatc
 def attach(session: Session, leader: Leader) -> BrokerLocator:
     """Give a session that was opened without brokers this leader as its cluster, and the broker locator over it."""
     cluster = cast(Any, leader)
-    locator = BrokerLocator(cluster, leader, say=session.locating.turn_off)
+    locator = BrokerLocator(cluster, leader, say=session.configured_locator.turn_off)
     session.stepwise = SharedStepwiseLocator(locator)
     session.locator = session.stepwise
     session.brokers = cast(Any, SimpleNamespace(cluster=leader, guard=leader, reader=leader))

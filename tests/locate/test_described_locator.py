@@ -27,7 +27,7 @@ from remote_fetch.locate.locator import KnownTimelines
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, Survey, TopicIdPartition, Uuid
 from remote_fetch.observe import ignore
-from remote_fetch.session.locators import beside_brokers
+from remote_fetch.session.locator_kinds import beside_brokers
 
 OLD, NEW = Uuid.parse("QLApBZWFQSKI4X0PbZaiMg"), Uuid.parse("WXST0t26SzS7_9Vez8dCjg")
 

@@ -14,7 +14,7 @@ from remote_fetch.errors import UnknownTopic, Unlocatable
 from remote_fetch.locate.listing import ListingLocator, Listings
 from remote_fetch.locate.locator import SharedLocator
 from remote_fetch.model import UNKNOWN_SIZE, IndexType, RemoteLogSegmentMetadata, Survey, TopicIdPartition, Uuid
-from remote_fetch.session.locators import with_real_ends
+from remote_fetch.session.locator_kinds import with_real_ends
 from remote_fetch.session.parallel import all_at_once
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record

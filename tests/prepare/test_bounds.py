@@ -739,7 +739,7 @@ class TestTimesWithABroker:
             if is_stepwise:
                 session.stepwise = cast(SharedStepwiseLocator, object())
             else:
-                session.locating.cannot_locate("there is no topic __remote_log_metadata")
+                session.configured_locator.cannot_locate("there is no topic __remote_log_metadata")
             opened, planner = untiered(partition, UNCOMMITTED, LogBounds(log_start, 15)), Planner(session, UNCOMMITTED)
             assert planner.times.least_offset_at(opened, 100) == (log_start if least is None else least)
             broker.tiered = False

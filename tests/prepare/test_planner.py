@@ -200,6 +200,6 @@ def test_an_empty_log_whose_tier_cannot_be_read_leaves_nothing_to_the_broker() -
 def test_a_tier_that_cannot_be_located_has_that_reason() -> None:
     with session_of() as session:
         opened = opened_in(session, UNCOMMITTED, LogBounds(0, 100))
-        session.locating.unlocated = ErrorKind.UNLOCATABLE
+        session.configured_locator.unlocated = ErrorKind.UNLOCATABLE
         plan = Planner(session, UNCOMMITTED).plan(opened, 50, 70)
     assert [getattr(step, "reason", None) for step in plan.steps] == [None, ErrorKind.UNLOCATABLE]

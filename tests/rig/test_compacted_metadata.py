@@ -153,7 +153,7 @@ def timelines(tier: Tier, keyed: str, **more: object) -> dict[int, Timeline]:
         for number, topic in tier.topics.items():
             (partition,) = session.locator.partitions(topic)
             found[number] = session.locator.timeline(partition)
-        assert session.locating.unlocated is None
+        assert session.configured_locator.unlocated is None
         return found
 
 

@@ -82,7 +82,7 @@ def timeline_of(rig: Rig, topic: str) -> Timeline:
         with Session(config, load_fetcher(config)) as session:
             (partition,) = session.locator.partitions(topic)
             found.append(session.locator.timeline(partition))
-            return session.locating.unlocated is None
+            return session.configured_locator.unlocated is None
 
     rig.until("the metadata topic to be readable", is_told)
     return found[-1]

@@ -273,7 +273,7 @@ def test_the_metadata_topic_of_other_brokers(rig_43: Rig, guarded: Rig, new_topi
     said: list[str] = []
     with Session.open({**config, **QUIET}, lambda event: said.append(str(event))) as session:
         (partition,) = session.locator.partitions(topic)
-        session.check_located()
+        session.configured_locator.check()
     (warning,) = [text for text in said if "names the wrong brokers" in text]
     assert f"{topic} with the id {partition.topic_id}" in warning
 

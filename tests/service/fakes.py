@@ -26,7 +26,7 @@ from remote_fetch.model import RemoteLogSegmentMetadata
 from remote_fetch.service.app import Service
 from remote_fetch.service.credentials import Credentials
 from remote_fetch.service.settings import ServiceSettings
-from remote_fetch.session.locating import Planned
+from remote_fetch.session.configured_locator import Planned
 from remote_fetch.session.principals import Answer, CredentialsRefused
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import TOPIC_ID, LogBuilder

@@ -12,7 +12,7 @@ from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError
 from remote_fetch.fetch.spi import LocationSource
 from remote_fetch.locate.service_locator import ServiceLocator
-from remote_fetch.session.locating import Planned
+from remote_fetch.session.configured_locator import Planned
 from remote_fetch.session.service import open_service
 from remote_fetch.session.session import Session
 from remote_fetch.testing.stores import SegmentStore
@@ -72,7 +72,7 @@ def test_the_fetcher_gets_urls_of_the_service() -> None:
     with scripted_service(lambda path: Reply(body=b'{"layout": "plain"}')) as service:
         fetcher = Taker()
         with Session(config(remote_locator_url=service.url), fetcher) as session:
-            assert session.locating.name == ServiceLocator.__name__
+            assert session.configured_locator.name == ServiceLocator.__name__
             (source,) = fetcher.sources
             assert session.answered_s == 0
             assert source.layout() == ("plain", {})
@@ -88,7 +88,7 @@ def test_the_fetcher_of_a_plan_gets_them_too() -> None:
 def test_a_storage_of_the_clients_own(tmp_path: Path) -> None:
     """A client with a key to the bucket needs no READ on the metadata topic."""
     with Session.open({**SERVICE, **BROKERS, **SASL, "remote.storage.url": str(tmp_path)}) as session:
-        assert session.locating.name == ServiceLocator.__name__
+        assert session.configured_locator.name == ServiceLocator.__name__
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from remote_fetch.observe import Event, Notice, ignore
 from remote_fetch.session import session as module
 from remote_fetch.session.brokers import open_brokers
 from remote_fetch.session.budgets import _BUDGETS
-from remote_fetch.session.locating import Locating, Planned
+from remote_fetch.session.configured_locator import ConfiguredLocator, Planned
 from remote_fetch.session.parallel import all_at_once
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
@@ -31,9 +31,9 @@ from tests.scan.bucket import Bucket, MeetingBucket, plain_log, snapshot_config
 def test_the_locators(tmp_path: Path) -> None:
     bucket = Bucket(plain_log().segments())
     with Session(Config.parse({}), bucket) as session:
-        assert session.locating.name == ListingLocator.__name__
+        assert session.configured_locator.name == ListingLocator.__name__
     with Session(Config.parse(snapshot_config(bucket.metadata, tmp_path)), bucket) as session:
-        assert session.locating.name == KnownTimelines.__name__
+        assert session.configured_locator.name == KnownTimelines.__name__
 
 
 def test_ends_of_listed_partitions_are_read_at_once() -> None:
@@ -58,7 +58,7 @@ def test_partitions_are_looked_up_at_once(monkeypatch: pytest.MonkeyPatch) -> No
             meeting.wait()
             return super().refresh(partition)
 
-    monkeypatch.setattr(Locating, "open", lambda *_: Meeting(()))
+    monkeypatch.setattr(ConfiguredLocator, "open", lambda *_: Meeting(()))
     with Session(Config.parse({}), Bucket(())) as session:
         found = all_at_once(session.locator.refresh, partitions)
     assert [timeline.partition for timeline in found] == partitions
@@ -103,7 +103,7 @@ def test_a_snapshot_that_is_none(tmp_path: Path) -> None:
 def test_brokers_are_left_alone_where_a_listing_is_asked_for(tmp_path: Path) -> None:
     config = {"remote.storage.url": str(tmp_path), "bootstrap.servers": "localhost:1", "remote.locator": "listing"}
     with Session.open(config) as session:
-        assert session.locating.name == ListingLocator.__name__
+        assert session.configured_locator.name == ListingLocator.__name__
 
 
 def test_brokers_tell_the_partitions_for_the_rest_of_a_plan_too(monkeypatch: pytest.MonkeyPatch) -> None:

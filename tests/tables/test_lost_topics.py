@@ -97,7 +97,7 @@ def give(deletion: Deletion, patch: pytest.MonkeyPatch) -> None:
 
     def opened(*given: Any, **more: Any) -> Session:
         session = open_session(*given, **more)
-        session.brokers = session.locating.brokers = Brokers(deletion, deletion, None)  # type: ignore[arg-type]
+        session.brokers = session.configured_locator.brokers = Brokers(deletion, deletion, None)  # type: ignore[arg-type]
         return session
 
     patch.setattr(Session, "open", opened)

@@ -24,7 +24,7 @@ from remote_fetch.model import IsolationLevel, LeaderEpoch, LogBounds, Uuid
 from remote_fetch.observe import Observer
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
 from remote_fetch.prepare.view import untiered
-from remote_fetch.session.locating import Planned
+from remote_fetch.session.configured_locator import Planned
 from remote_fetch.session.session import Session
 from remote_fetch.tables import export_job
 from remote_fetch.tables.export_job import TableForm, _spec
@@ -275,7 +275,7 @@ def test_segments_that_cannot_be_located(tmp_path: Path, monkeypatch: pytest.Mon
     """A timeline without segments has no leader epochs. The slices of the saved plan would be of any log."""
     again = killed_beside_a_broker(tmp_path / "tier", monkeypatch)
     with monkeypatch.context() as patch:
-        without_segments(patch, lambda session: session.locating.cannot_locate("the service is away"))
+        without_segments(patch, lambda session: session.configured_locator.cannot_locate("the service is away"))
         with pytest.raises(Unlocatable, match=r"located: the service is away\. If that lasts, remove .*/_out\."):
             again()
     done = again()
@@ -285,7 +285,9 @@ def test_segments_that_cannot_be_located(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_store_that_is_not_configured_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Brokers give what is left."""
     again = killed_beside_a_broker(tmp_path / "tier", monkeypatch)
-    without_segments(monkeypatch, lambda session: setattr(session.locating, "unlocated", ErrorKind.NOT_CONFIGURED))
+    without_segments(
+        monkeypatch, lambda session: setattr(session.configured_locator, "unlocated", ErrorKind.NOT_CONFIGURED)
+    )
     done = again()
     assert (done.rows, done.tasks_run < done.tasks) == (40, True)
 

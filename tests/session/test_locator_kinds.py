@@ -14,7 +14,7 @@ from remote_fetch.fetch.credentials import Renewal
 from remote_fetch.locate import location_channel
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.model import RemoteLogSegmentMetadata
-from remote_fetch.session.locators import open_broker_locator, open_listing
+from remote_fetch.session.locator_kinds import open_broker_locator, open_listing
 from remote_fetch.session.storage import Storage
 from tests.scan.bucket import Bucket
 

@@ -22,7 +22,7 @@ from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import RemoteLogSegmentId, TopicIdPartition
 from remote_fetch.observe import Notice
 from remote_fetch.session.brokers import Brokers
-from remote_fetch.session.locators import beside_brokers, open_broker_locator, open_listing, open_snapshot
+from remote_fetch.session.locator_kinds import beside_brokers, open_broker_locator, open_listing, open_snapshot
 from remote_fetch.session.metadata_source import MetadataSource
 from remote_fetch.session.no_storage import NoStorage
 from remote_fetch.session.service import open_service
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from remote_fetch.locate.replay_cache import Remark
     from remote_fetch.locate.service_client import ServiceClient
 
-__all__ = ["Locating", "Planned"]
+__all__ = ["ConfiguredLocator", "Planned"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Planned:
     may_be_cut: bool = True
 
 
-class Locating:
+class ConfiguredLocator:
     """Opens and closes the locator of one session, over its `storage`.
 
     - `unlocated` is the reason if segments cannot be located. None: the locator finds all tiered segments.
