@@ -181,6 +181,9 @@ class Feed:
         """End the scan. The feed's worker calls this. If no worker works for the feed, any thread may call it."""
         self._drop_scan()
         self._codecs = None
+        brokers = self._context.session.brokers
+        if brokers is not None and self.topic_id is not None:
+            brokers.guard.forget(TopicIdPartition(self.topic_id, self.topic, self.number))
 
     def _go_on(self) -> bool:
         circuit = self._context.open_circuit()

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import suppress
-from itertools import count
+from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaException
 
@@ -32,6 +33,17 @@ _MOST_NAMED = 16
 """How many topics are found for one request about local starts. This takes about as long as the request itself."""
 
 
+@dataclass(slots=True)
+class _Topic:
+    """The partitions of a topic by number, empty until they are told."""
+
+    partitions: dict[int, TopicIdPartition] = field(default_factory=dict)
+
+    def hear(self, found: Iterable[TopicIdPartition]) -> None:
+        """Take an answer."""
+        self.partitions = {partition.partition: partition for partition in found}
+
+
 class FeedContext:
     """The session, the known topics, the circuit, the budget and the clock of one consumer's feeds. Thread-safe."""
 
@@ -51,9 +63,7 @@ class FeedContext:
         self._readers = 1
         self._lock = threading.Lock()  # for `_circuit`
         self._circuit = circuit or Circuit()
-        self._turns = count()
-        self._topics: dict[str, tuple[int, dict[int, TopicIdPartition]]] = {}  # with the turn of the question
-        self._forgotten: dict[str, int] = {}  # the turn of the last `forget`
+        self._topics: dict[str, _Topic] = {}
         self._failures: dict[str, SharedFailure] = {}
         self._begun: set[str] = set()  # topics of feeds that have begun
         self._local_starts: dict[TopicIdPartition, tuple[float, int | None]] = {}
@@ -87,24 +97,22 @@ class FeedContext:
 
     def _known(self, topic: str) -> dict[int, TopicIdPartition]:
         """The partitions of a topic, if they were asked for after the last `forget`. Else none."""
-        turn, partitions = self._topics.get(topic, (-1, {}))
-        return partitions if turn > self._forgotten.get(topic, -1) else {}
+        known = self._topics.get(topic)
+        return {} if known is None else known.partitions
 
     def _found(self, topic: str) -> dict[int, TopicIdPartition]:
         """The partitions of a topic. Workers that want them at the same time share one answer, or its error."""
         before, asked_s = self._known(topic), self.clock()
         with self._naming:
-            known = self._known(topic)
-            if not known or known is before:
-                turn = next(self._turns)
+            known = self._topics.setdefault(topic, _Topic())  # after a `forget` it is in the dictionary no more
+            if not known.partitions or known.partitions is before:
                 failure = self._failures.setdefault(topic, SharedFailure(self.clock))
                 failure.check(asked_s)
                 with failure.kept(RemoteFetchError, KafkaException):
                     # Only the names: each feed looks its own segments up.
-                    found = self.session.locator.partitions(topic, ())
-                    known = {partition.partition: partition for partition in found}
-                self._topics[topic] = turn, known
-            return known
+                    known.hear(self.session.locator.partitions(topic, ()))
+                del self._failures[topic]
+            return known.partitions
 
     def known(self, topic: str, number: int) -> TopicIdPartition:
         """The partition, with its topic id if a former request told it. Makes no request."""
@@ -115,8 +123,8 @@ class FeedContext:
 
         The answer to a question that is under way does not count later.
         """
-        self._forgotten[topic] = next(self._turns)
         self._topics.pop(topic, None)
+        self._begun.discard(topic)
 
     def local_start(self, partition: TopicIdPartition, max_age_s: float) -> int | None:
         """The offset from which on the broker reads the partition, as in `Session.local_starts`.
@@ -131,10 +139,12 @@ class FeedContext:
                 if self.session.asks_local_starts:
                     self._name_begun()
                 topics = tuple(self._topics.values())
-                others = [each for _, topic in topics for each in topic.values() if self._goes_along(each, partition)]
-                wanted = [partition, *others]
+                others = [each for topic in topics for each in topic.partitions.values() if each != partition]
+                wanted = [partition, *(each for each in others if self._goes_along(each, partition))]
                 found = self.session.local_starts(wanted)
-                self._local_starts.update({each: (self.clock(), found.get(each)) for each in wanted})
+                # Those of partitions that are not known any more are dropped.
+                kept = {each: self._local_starts[each] for each in others if each in self._local_starts}
+                self._local_starts = kept | {each: (self.clock(), found.get(each)) for each in wanted}
             return self._local_starts[partition][1]
 
     def _name_begun(self) -> None:
@@ -150,7 +160,7 @@ class FeedContext:
     def _goes_along(self, other: TopicIdPartition, partition: TopicIdPartition) -> bool:
         """Whether a request for the local start of a partition is also for this other one."""
         _, last_start = self._local_starts.get(other, (0.0, 0))
-        return other != partition and (last_start is not None or other.topic_id == partition.topic_id)
+        return last_start is not None or other.topic_id == partition.topic_id
 
     def open_circuit(self) -> Circuit | None:
         """The circuit if it is open, which means that the storage is not used now. If it is closed, None."""

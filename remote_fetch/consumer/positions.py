@@ -46,7 +46,7 @@ class Positions:
         self._floors: dict[Key, int] = {}
         """The offsets that the group had committed when it was asked. They stay if a partition is assigned again.
 
-        INVALID: none, or librdkafka has asked itself.
+        Without one the group had committed none, or librdkafka has asked itself.
         """
         self._own_commits: dict[Key, int] = {}
         """The offsets up to which librdkafka may have committed since it has asked for the committed offset."""
@@ -140,7 +140,10 @@ class Positions:
             start, floor = None, INVALID
             del self._own_commits[partition.key]
         partition.stored.keep_above(floor)
-        self._floors[partition.key] = floor if partition.stored.withholds(floor) else INVALID
+        if partition.stored.withholds(floor):
+            self._floors[partition.key] = floor
+        else:
+            self._floors.pop(partition.key, None)
         return start
 
     def forget_committed(self, partitions: Iterable[TopicPartition]) -> None:

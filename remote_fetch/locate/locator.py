@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol, runtime_checkable
+from weakref import WeakValueDictionary
 
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.topics import one_topic, sorted_partitions, split_topic, unknown_topic
@@ -166,7 +167,8 @@ class SharedLocator(LocatorOver):
     def __init__(self, locator: Locator, *, by_partition: bool = False) -> None:
         self._locator = locator
         self._by_partition = by_partition
-        self._locks: dict[TopicIdPartition | None, threading.Lock] = {}
+        self._locks: WeakValueDictionary[TopicIdPartition | None, threading.Lock] = WeakValueDictionary()
+        self._choosing = threading.Lock()  # for `_locks`
 
     def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
         """As `Locator.partitions`."""
@@ -180,7 +182,9 @@ class SharedLocator(LocatorOver):
 
     @contextmanager
     def _asked(self, partition: TopicIdPartition | None) -> Iterator[Locator]:
-        with self._locks.setdefault(partition if self._by_partition else None, threading.Lock()):
+        with self._choosing:  # no lock outlives its calls: a consumer may meet any number of partitions
+            lock = self._locks.setdefault(partition if self._by_partition else None, threading.Lock())
+        with lock:
             yield self._locator
 
 

@@ -149,10 +149,21 @@ class LogGuard:
 
         A broker that is away is not waited for. Raises KafkaException with the broker's error.
         """
+        told, self._heard[partition] = self._ends_of(partition, isolation, timeout_s)
+        return told
+
+    def _ends_of(
+        self, partition: TopicIdPartition, isolation: IsolationLevel, timeout_s: float | None
+    ) -> tuple[LogBounds, _Heard]:
         now = self._clock()
         told = self._cluster.log_bounds(partition, isolation, timeout_s=timeout_s)
-        self._heard[partition] = _Heard(told.log_start_offset or 0, now, self._clock() + _LOG_START_S)
-        return told
+        return told, _Heard(told.log_start_offset or 0, now, self._clock() + _LOG_START_S)
+
+    def forget(self, partition: TopicIdPartition) -> None:
+        """Forget the answers about a partition that is not read any more. If it is read again, the guard asks again."""
+        self._asked_at.pop((partition.topic, partition.topic_id), None)
+        self._heard.pop(partition, None)
+        self._told_gone.pop(partition, None)
 
     def look(self, partition: TopicIdPartition, isolation: IsolationLevel) -> None:
         """Ask for the ends of the log with the consumer of `isolation`, and report once that the broker is away."""
@@ -221,8 +232,7 @@ class LogGuard:
             deadline = None if timeout_s is None else Deadline.after(timeout_s, self._clock)
             self.authorise(partition, timeout_s)
             left_s = None if deadline is None else max(deadline.left_s, _LEAST_S)
-            self.ask(partition, isolation, timeout_s=left_s)
-            return self._heard[partition]
+            return self._ends_of(partition, isolation, left_s)[1]
 
         if known is not None and self._clock() - known.heard_at < self._patience.blind_s:
             until = Deadline.after(self._patience.slice_timeout_s, self._clock)

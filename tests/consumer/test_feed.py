@@ -459,7 +459,7 @@ def test_after_a_truncation_another_topic_of_the_name_is_out_of_range(is_same: b
     with Session(Config.parse({}), Bucket(log.segments())) as session:
         context = FeedContext(session, IsolationLevel.READ_UNCOMMITTED, 64 << 20, 64 << 20)
         known = (log if is_same else other).topic_id_partition
-        context._topics["t"] = 0, {0: known}
+        context._topics["t"] = SimpleNamespace(partitions={0: known})  # type: ignore[assignment]
         feed = Feed(context, "t", 0, 10, known.topic_id)
         while feed.wants_work:
             feed.work()
