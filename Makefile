@@ -14,9 +14,8 @@ UV     ?= uv
 N    ?= 20000
 ARGS ?=
 
-# A second run decodes in plain Python. tests/decode compares both decoders in the first run already. With a change the
-# second run reads all that brokers wrote, whole and in small ranges, at night it takes all that decodes.
-DECODING := $(addprefix tests/golden/test_records.py::,test_the_bucket_alone test_in_small_ranges)
+# At night a second run decodes in plain Python. With a change tests/decode compares both decoders, and tests/golden reads
+# all that brokers wrote with each of them.
 ALL_DECODING := $(wildcard tests/prepare tests/scan tests/session tests/cli tests/golden tests/test_examples.py tests/test_arrow*.py tests/test_fuzz.py)
 
 # Whole test files side by side, more than processors, for those with brokers mostly wait. Each of the processes has
@@ -109,7 +108,6 @@ test: test-fast  ## with FAST=1 the tests that need no Java and take a minute an
 else
 test: check
 	$(FIFTH) $(BIN)/python -m pytest $(SIDE_BY_SIDE) --second-run 3 -m "not scheduled"
-	$(BIN)/python -m pytest -n 2 --second-run 3 -p tools.interpreted_decoder -k "not plain" $(DECODING)
 endif
 
 test-fast: $(VENV)/dev.stamp

@@ -255,9 +255,10 @@ def snapshots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(params=["installed", "plain"])
 def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The decoder that is installed, and then the one in plain Python."""
+    """The decoder that is installed, and then the one in plain Python, as if the library had not been built."""
     # Imported here and not above: a session may choose its variant after this file was read.
-    from remote_fetch.decode import run_decoder, run_reference
+    from remote_fetch.decode import resources, run_decoder, run_reference
 
     if request.param == "plain":
         monkeypatch.setattr(run_decoder, "_ENGINE", run_reference)
+        monkeypatch.setattr(resources, "_ENGINE", run_reference)

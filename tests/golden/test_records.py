@@ -55,7 +55,7 @@ def test_by_way_of_the_metadata_records(
 
 
 @each_place
-def test_in_small_ranges(place: Place, isolation: str, lines_of: LinesOf) -> None:
+def test_in_small_ranges(place: Place, isolation: str, lines_of: LinesOf, decoder: None) -> None:
     config = {**place.config, "fetch.remote.range.bytes": 1024, "fetch.remote.max.bytes": 4096}
     assert lines_of(read(place, isolation, config=config)) == place.recorded(isolation)
 
