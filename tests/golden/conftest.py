@@ -18,14 +18,15 @@ import hashlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pytest
+from Crypto.PublicKey import RSA
 
 from remote_fetch.locate.snapshot import SnapshotOrigin, dump_timelines
 from remote_fetch.locate.timeline import Timeline
@@ -227,6 +228,14 @@ def _lines_of(batches: Iterable[pa.RecordBatch]) -> list[Line]:
         plain = batch.set_column(at, "timestamp", batch.column(at).cast("int64"))
         found += [_line(row) for row in plain.to_pylist()]
     return found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def keys_read_once() -> Iterator[None]:
+    """A session of an encrypted tier imports two keys. Each time PyCryptodome looks whether their factors are prime."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RSA, "import_key", lru_cache(RSA.import_key))
+        yield
 
 
 @pytest.fixture(scope="session")
