@@ -23,6 +23,15 @@ def test_a_delivered_message_moves_the_position() -> None:
     assert (position.next_offset, position.delivered) == (8, 8)
 
 
+def test_offset_0_is_a_position_as_any_other() -> None:
+    position = Position("t", 0)
+    assert position.shown.offset == INVALID
+    position.follow(0, None)
+    assert position.shown.offset == 0
+    position.reset()
+    assert position.shown.offset == 0
+
+
 @pytest.mark.parametrize("is_taken", [True, False], ids=["from the store", "from librdkafka"])
 def test_a_position_is_held_before_the_messages_of_a_running_consume(is_taken: bool) -> None:
     """A record of the store has moved the position when it is held, a record of librdkafka has not."""
@@ -36,6 +45,15 @@ def test_a_position_is_held_before_the_messages_of_a_running_consume(is_taken: b
     assert position.shown.offset == 5
     position.release()
     assert (position.delivered, position.is_held) == (8, False)
+
+
+def test_a_seek_while_a_consume_runs_leaves_no_position() -> None:
+    """The messages that it holds are dropped."""
+    position = at(5)
+    position.hold(live(0, 5))
+    position.follow(8, 4)
+    position.forget()
+    assert (position.delivered, position.shown.offset) == (INVALID, INVALID)
 
 
 def test_a_held_message_gives_its_leader_epoch_to_no_position_before_it() -> None:

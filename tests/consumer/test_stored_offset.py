@@ -83,10 +83,17 @@ def test_an_offset_of_the_application_up_to_the_committed_one_is_stored_later() 
     partition.stored.keep_above(60)
     partition.stored.mark_own(partition_at("t", 0, 33, None))
     assert partition.stored.lost is None
+    partition.forget_position()  # a seek changes nothing of it
     partition.stored.keep_all()
     assert lost(partition) == (33, None)
     partition.stored.keep_above(60)
     assert not partition.stored.withholds(33)
+
+
+def test_offset_0_is_stored_again_as_any_other() -> None:
+    partition = assigned(0)
+    partition.reset_position()
+    assert lost(partition) == (0, 4)
 
 
 def test_a_seek_forgets_what_was_stored() -> None:
