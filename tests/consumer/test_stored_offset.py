@@ -94,6 +94,9 @@ def test_offset_0_is_stored_again_as_any_other() -> None:
     partition = assigned(0)
     partition.reset_position()
     assert lost(partition) == (0, 4)
+    again = assigned(0)
+    again.stored.lose()
+    assert lost(again) == (0, 4)
 
 
 def test_a_seek_forgets_what_was_stored() -> None:
@@ -139,10 +142,13 @@ def test_a_seek_after_a_reset_stores_nothing_past_messages_that_consume_drops() 
 
 
 def test_a_seek_after_a_reset_keeps_the_offset_that_the_application_stored() -> None:
-    partition, own = assigned(stores_offsets=False), partition_at("t", 0, 4, 3, "mine")
+    partition, own = assigned(stores_offsets=False), partition_at("t", 0, 9, 3, "mine")
     partition.stored.mark_own(own)
+    assert partition.stored.last == 9
     partition.position.hold(live(0, 5))
     partition.reset_position()
+    partition.stored.lose()
+    assert partition.stored.lost == own, "although `consume` holds a message before it"
     partition.forget_position()
     partition.stored.lose()
     assert partition.stored.lost == own
