@@ -96,7 +96,7 @@ def open_tier(session: Session, topic: str, isolation: IsolationLevel) -> Tier:
 def _only_tiered(
     session: Session, partitions: Sequence[TopicIdPartition], plans: Sequence[PartitionPlan]
 ) -> int | None:
-    logs = session.local_logs(partitions, "it is unknown what only the tier has")
+    logs = session.local_logs.ask(partitions, "it is unknown what only the tier has")
     starts = {partition: log.start_offset for partition, log in logs.items()}
     found = 0
     for plan in plans:

@@ -61,7 +61,7 @@ def log_layouts(session: Session, partitions: Sequence[TopicIdPartition]) -> tup
 
     Raises the errors of the locator and of brokers, and those of `ConfiguredLocator.check`.
     """
-    local = session.local_logs(partitions, "the columns of the local log are empty", sizes=True)
+    local = session.local_logs.ask(partitions, "the columns of the local log are empty", sizes=True)
     layouts = all_at_once(lambda partition: _layout(session, partition, local.get(partition)), partitions)
     session.configured_locator.check()
     return layouts

@@ -149,7 +149,8 @@ class TimeLookup:
             return opened.log.log_start_offset or 0
         if self._brokers is not None and self._brokers.cluster.is_tiered(opened.partition.topic) is False:
             return opened.log.log_start_offset or 0
-        asked = self._session.local_logs([opened.partition], "a filter on time reads records before that time too")
+        otherwise = "a filter on time reads records before that time too"
+        asked = self._session.local_logs.ask([opened.partition], otherwise)
         return asked[opened.partition].start_offset if opened.partition in asked else None
 
     def _is_record(self, opened: OpenPartition, offset: int | None, stop: int) -> bool:

@@ -34,7 +34,7 @@ from remote_fetch.session.configured_locator import ConfiguredLocator, Planned
 from remote_fetch.session.decode_pool import DecodePool
 from remote_fetch.session.event_log import LogObserver
 from remote_fetch.session.fallback import ASK_A_BROKER, FallbackRule
-from remote_fetch.session.local_logs import LocalLog, LocalLogs
+from remote_fetch.session.local_logs import LocalLogs
 from remote_fetch.session.no_storage import NoStorage
 from remote_fetch.session.property_check import check_properties
 from remote_fetch.session.service import SERVICE
@@ -62,6 +62,7 @@ class Session:
     - `storage` reads the objects of segments, and `locator` finds segments. Both may be used from several threads.
     - `stepwise` is the locator if it has to be asked offset by offset, else None.
     - `shared`: several consumers' threads use the session, and they read broker ranges themselves.
+    - `local_logs` asks the brokers what their own disks hold.
     - `fallback` decides which offsets the broker reads.
     - `surveyor` tells which objects are at the URL if no segment was found there.
     - `vendor` signs URLs of segments' objects, if the fetcher can.
@@ -85,7 +86,6 @@ class Session:
         self.counters = Counters()
         self._log = LogObserver()
         self._observer = observer
-        self._said: set[str] = set()
         self._orphans: dict[TopicIdPartition, int] = {}
         self._malformed: dict[Uuid, int] = {}
         self._counting = threading.Lock()  # for `_orphans`, `_malformed`
@@ -116,7 +116,7 @@ class Session:
                 log_starts=None if planned is None else planned.log_starts,
                 may_be_cut=planned is None or planned.may_be_cut,
             )
-            self._local_logs = None if self.brokers is None else LocalLogs(self.brokers.cluster)
+            self.local_logs = LocalLogs(self._cluster, self.observe)
             hint = ASK_A_BROKER if self.brokers is None else None
             self.fallback = FallbackRule(self.observe, self.surveyor.explain, self.brokers, hint=hint)
             located_by = self.configured_locator.open(planned, self.brokers)
@@ -189,28 +189,9 @@ class Session:
         """
         if not self.asks_local_starts:
             return {}
-        found = self.local_logs(
-            partitions, "records that they also have on their own disks come from the store as well"
-        )
+        otherwise = "records that they also have on their own disks come from the store as well"
+        found = self.local_logs.ask(partitions, otherwise)
         return {partition: log.start_offset for partition, log in found.items() if log.start_offset is not None}
-
-    def local_logs(
-        self, partitions: Sequence[TopicIdPartition], otherwise: str, *, sizes: bool = False
-    ) -> dict[TopicIdPartition, LocalLog]:
-        """The logs on the brokers' own disks. Empty without brokers. `otherwise`: the consequence if they do not tell.
-
-        The reasons are reported, each once, and as warnings if the `sizes` were wanted: these are shown to a user.
-        `sizes` is that of `LocalLogs.ask`.
-        """
-        if self._local_logs is None:
-            return {}
-
-        def say(text: str) -> None:
-            if text not in self._said:
-                self._said.add(text)
-                self.observe(Notice(f"{text}; {otherwise}", is_warning=sizes))
-
-        return self._local_logs.ask(partitions, say, sizes=sizes)
 
     def stored_size(self, segment: RemoteLogSegmentMetadata) -> int | None:
         """The bytes of a segment's objects in the store, None if its metadata does not tell: see `StoredSizer`."""
@@ -255,8 +236,7 @@ class Session:
         """Give new credentials to the clients of this session. A metadata cluster with its own user keeps that one."""
         if self.brokers is not None:
             self.brokers.cluster.set_sasl_credentials(username, password)
-            # The old ones may fail after this, and make no later question rest.
-            self._local_logs = LocalLogs(self.brokers.cluster)
+            self.local_logs.end_rest()
         self.configured_locator.set_sasl_credentials(username, password)
 
     def observe(self, event: Event) -> None:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from remote_fetch.errors import Unlocatable
+from remote_fetch.errors import MissingExtra, Unlocatable
 from remote_fetch.locate.cluster import Cluster, Topic
-from remote_fetch.model import LogBounds, TopicIdPartition, Uuid
+from remote_fetch.model import LogBounds, Uuid
 from remote_fetch.prepare import log_layout
-from remote_fetch.session.local_logs import LocalLog, LocalLogs
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -53,14 +51,13 @@ def test_a_lost_snapshot_leaves_one_fact_unknown(run: Run, bucket: str, tmp_path
 def test_why_brokers_do_not_tell_of_their_disks(run: Run, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The note has the form that those of `ls` and `plan` have."""
 
-    def asked(_: LocalLogs, __: object, say: Callable[[str], None], **___: object) -> dict[TopicIdPartition, LocalLog]:
-        say("no answer")
-        return {}
+    def refuse(*_: object, **__: object) -> None:
+        raise MissingExtra("no answer", extra="broker-api")
 
     described = Topic("shop", Uuid(bytes(range(16))), (0, 1), may_read=True)
     monkeypatch.setattr(Cluster, "describe", lambda *_, **__: described)
     monkeypatch.setattr(Cluster, "log_bounds", lambda *_: LogBounds(0, 9))
-    monkeypatch.setattr(LocalLogs, "ask", asked)
+    monkeypatch.setattr("remote_fetch.locate.broker_channel.BrokerChannel", refuse)
     outcome = run("bounds", "-t", "shop", "-b", "127.0.0.1:1", "-X", "remote.locator=listing", "--url", bucket)
     assert (outcome.code, len(outcome.lines)) == (0, 3)
     assert outcome.stderr == "% note: no answer; the columns of the local log are empty\n"

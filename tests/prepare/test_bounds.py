@@ -735,7 +735,7 @@ class TestTimesWithABroker:
             broker = FakeCluster(answer=answer, latest_ms=99)
             known = {} if local_start is None else {partition: LocalLog(local_start, None)}
             session.brokers = cast(Brokers, SimpleNamespace(cluster=broker, guard=broker))
-            session._local_logs = cast(LocalLogs, SimpleNamespace(ask=lambda *_, **__: known))
+            session.local_logs = cast(LocalLogs, SimpleNamespace(ask=lambda *_, **__: known))
             if is_stepwise:
                 session.stepwise = cast(SharedStepwiseLocator, object())
             else:

@@ -67,7 +67,7 @@ def test_starts_bounds_and_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         said.clear()
         assert opened.local_starts([ONE, TWO]) == {ONE: 7}
         assert (Channel.closed, Channel.asked_sizes) == (1, 0)
-        known = opened.local_logs([ONE, TWO], "so be it", sizes=True)
+        known = opened.local_logs.ask([ONE, TWO], "so be it", sizes=True)
     assert known == {ONE: LocalLog(7, None), TWO: LocalLog(None, 70)}
     assert (Channel.closed, Channel.asked_sizes) == (2, 1)
     assert said == [
@@ -89,9 +89,9 @@ def test_brokers_that_have_failed_are_not_asked_for_a_minute(tmp_path: Path, mon
 
     monkeypatch.setattr(broker_channel._AdminConnection, "ask_starts", fail)
     with session(tmp_path, []) as opened:
-        times = iter((0.0, 1.0, 60.9, 61.0, 62.0))  # the first question ends after a second
+        times = iter((0.0, 1.0, 60.9, 61.0, 62.0, 63.0, 64.0))  # the first question ends after a second
         assert opened.brokers is not None
-        opened._local_logs = LocalLogs(opened.brokers.cluster, clock=lambda: next(times))
+        opened.local_logs = LocalLogs(opened.brokers.cluster, opened.observe, clock=lambda: next(times))
         for partition in (ONE, TWO):
             assert opened.local_starts([partition]) == {}
         assert asked == [[ONE]]
@@ -161,4 +161,4 @@ def test_nobody_is_asked_without_need(tmp_path: Path, monkeypatch: pytest.Monkey
     with Session.open({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}) as opened:
         assert opened.local_starts([ONE]) == {}, "no storage is configured: brokers give everything"
     with Session.open({"remote.storage.url": str(tmp_path)}) as opened:
-        assert opened.local_logs([ONE], "") == {}
+        assert opened.local_logs.ask([ONE], "") == {}
