@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from confluent_kafka import KafkaError, KafkaException
@@ -215,7 +214,8 @@ class Feed:
     def _plan(self) -> Ending | None:
         """Plan from the current offset on. Returns the ending if the tier has nothing to read there."""
         context, session = self._context, self._context.session
-        with self._asking_brokers():
+        self.asks_brokers = True
+        try:
             partition = self._partition()
             local_start = context.local_start(partition, _OUTDATED_S if self._looks_again else LOCAL_START_S)
             # One answer is for all partitions, and the questions below are for one. A hand-over at 0 needs the log end.
@@ -225,6 +225,8 @@ class Feed:
             first, stop = self.offset, self.log.end_offset or 0
             self.first_offset = first if self.first_offset < 0 else self.first_offset
             timeline = session.newest_timeline(partition, first, stop, isolation=context.isolation, most=_SLICES_AHEAD)
+        finally:
+            self.asks_brokers = False
         session.note_unusable(timeline)
         if first > max((segment.end_offset for segment in timeline.segments), default=-1):
             return self._nothing_tiered(first)
@@ -303,14 +305,6 @@ class Feed:
         self._context.session.surveyor.explain(ending.reason, waits=False)
         self.ending = replace(ending, leader_epoch=self._leader_epoch, at_s=self._context.clock())
         return True
-
-    @contextlib.contextmanager
-    def _asking_brokers(self) -> Iterator[None]:
-        self.asks_brokers = True
-        try:
-            yield
-        finally:
-            self.asks_brokers = False
 
     def is_late(self, now_s: float, patience_s: float) -> bool:
         """Whether, for `patience_s`, this feed has brought nothing, and neither store nor broker has answered any feed.

@@ -38,7 +38,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StartFeed:
-    """Begin to read the store from `offset`, which may be logical.
+    """Begin to read the store from `offset`, which may be logical. A feed that runs is stopped before.
 
     - `confirms_topic`: the topic may be another one of the same name by now.
     - `leader_epoch`: that of the record before, if the application names it. The tier may have another one by now.
@@ -137,16 +137,10 @@ class PartitionState:
             return cls(Mode.LOCATING, offset, is_paused, leader_epoch=leader_epoch)
         return cls(Mode.BROKER, offset, is_paused, retry_at_s=retry_at_s)
 
-    @classmethod
-    def start(cls, offset: int, *, is_paused: bool = False, leader_epoch: int | None = None) -> Step:
-        """Try the store for `offset` of an assigned partition, which is paused in librdkafka."""
-        state = cls(Mode.LOCATING, offset, is_paused, leader_epoch=leader_epoch)
-        return state, (Pause(), StartFeed(offset, leader_epoch=leader_epoch))
-
     def sought(self, offset: int, *, confirms_topic: bool = False, leader_epoch: int | None = None) -> Step:
-        """Go on at `offset`, which the store may have, after a seek of the application, a reset or a truncation."""
-        state, _ = self.start(offset, is_paused=self.is_paused, leader_epoch=leader_epoch)
-        return state, (Pause(), StopFeed(), StartFeed(offset, confirms_topic, leader_epoch))
+        """Go on at `offset`, which the store may have: where it is assigned, or was sought, reset or truncated."""
+        state = PartitionState(Mode.LOCATING, offset, self.is_paused, leader_epoch=leader_epoch)
+        return state, (Pause(), StartFeed(offset, confirms_topic, leader_epoch))
 
     def unanswered(self, retry_at_s: float) -> Step:
         """Go on if the group has not told its committed offset. librdkafka asks for it at a new assignment."""

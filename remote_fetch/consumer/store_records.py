@@ -58,14 +58,14 @@ class StoreRecords:
         return len(self._returned) + len(self._cursor or ()) + sum(chunk.num_rows for chunk in chunks)
 
     def start(self, feed: Feed) -> None:
-        """Take records from `feed` from now on."""
-        self._drop()
+        """Take records from `feed` from now on. `stop` comes before, if there was another feed."""
         self.feed = feed
 
     def stop(self) -> None:
         """Drop the feed and all records."""
-        self._drop()
-        self.feed = None
+        self.feed, self._cursor, self._returned, self.skip_before = None, None, [], 0
+        self._opening, self._opened, self.is_torn = None, None, False
+        self._reserved.clear()
 
     def skip(self, before: int) -> None:
         """Skip the records before this offset, because librdkafka has delivered them."""
@@ -120,8 +120,3 @@ class StoreRecords:
                 self._row_bytes, self._cursor, self._opened, self.skip_before = row_bytes, cursor, chunk, 0
             chunks.popleft()
         return bool(self._cursor)
-
-    def _drop(self) -> None:
-        self._cursor, self._returned, self.skip_before = None, [], 0
-        self._opening, self._opened, self.is_torn = None, None, False
-        self._reserved.clear()

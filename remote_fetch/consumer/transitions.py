@@ -22,7 +22,6 @@ from remote_fetch.consumer.states import (
     Action,
     HandOver,
     Mode,
-    PartitionState,
     Pause,
     Resume,
     StartFeed,
@@ -128,7 +127,7 @@ class Transitions:
             retry_at_s = self._clock() + PROBE_AGAIN_S
             self.apply(partition, state.at_broker(offset, "assigned", retry_at_s, leader_epoch))
         elif circuit is None:
-            self.apply(partition, PartitionState.start(offset, is_paused=state.is_paused, leader_epoch=leader_epoch))
+            self.apply(partition, state.sought(offset, leader_epoch=leader_epoch))
         else:
             self.apply(partition, state.at_broker(offset, circuit.reason, circuit.retry_at_s, leader_epoch))
 

@@ -27,12 +27,6 @@ def test_librdkafka_reads_an_assigned_partition_at_once_if_the_store_cannot(
     assert state == PartitionState(Mode(mode), offset, is_paused=True, retry_at_s=retry_at_s)
 
 
-def test_a_start_pauses_librdkafka_and_starts_a_feed() -> None:
-    state, actions = PartitionState.start(7, is_paused=True)
-    assert state == PartitionState(Mode.LOCATING, 7, is_paused=True)
-    assert actions == (Pause(), StartFeed(7))
-
-
 @MODES
 @pytest.mark.parametrize("is_paused", [False, True])
 def test_a_seek_replaces_the_feed_and_keeps_the_applications_pause(state: PartitionState, is_paused: bool) -> None:
@@ -40,7 +34,7 @@ def test_a_seek_replaces_the_feed_and_keeps_the_applications_pause(state: Partit
         state, _ = state.paused()
     state, actions = state.sought(BEGINNING)
     assert (state.mode, state.offset, state.is_paused) == (Mode.LOCATING, BEGINNING, is_paused)
-    assert actions == (Pause(), StopFeed(), StartFeed(BEGINNING))
+    assert actions == (Pause(), StartFeed(BEGINNING))
 
 
 def test_without_an_answer_of_the_group_librdkafka_begins_at_the_stored_offset() -> None:
