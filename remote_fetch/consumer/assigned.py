@@ -9,7 +9,6 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TypeAlias
 
@@ -24,7 +23,7 @@ from remote_fetch.consumer.stored_offset import StoredOffset
 from remote_fetch.model import LogBounds, Uuid
 from remote_fetch.session.circuit import Circuit
 
-__all__ = ["AssignedPartition", "Key", "key_of", "key_of_message", "tracked"]
+__all__ = ["AssignedPartition", "Key", "key_of", "key_of_message"]
 
 _MOST_QUESTIONS = 4
 """How often the group is asked for the offset of one assignment. A question without an answer takes five seconds."""
@@ -45,7 +44,7 @@ def key_of_message(message: Message) -> Key:
 class AssignedPartition:
     """One assigned partition: its state, the position of the application in it, and the records from the store.
 
-    - `given` is the partition as the application or the group has assigned it.
+    - `key` is topic and number. `given` is the partition as the application or the group has assigned it.
     - `log` has the ends of its log, from the last answer of a broker.
     - `topic_id` is that of the topic whose segments a feed has looked for. None: it is not known.
     - `circuit` tells how long librdkafka reads the partition after its segments have failed.
@@ -55,7 +54,7 @@ class AssignedPartition:
     def __init__(
         self, given: TopicPartition, state: PartitionState, circuit: Circuit, *, stores_offsets: bool = True
     ) -> None:
-        self.topic, self.number = given.topic, given.partition
+        self.key = self.topic, self.number = key_of(given)
         start = STORED if given.offset == INVALID else given.offset
         # The application may change its object, and the one that it is given.
         self._metadata = given.metadata
@@ -71,11 +70,6 @@ class AssignedPartition:
         self._circuit = circuit
         self._question: object = None
         self._questions = 0
-
-    @property
-    def key(self) -> Key:
-        """Topic and number."""
-        return self.topic, self.number
 
     def topic_partition(self, offset: int = INVALID, leader_epoch: int | None = None) -> TopicPartition:
         """The partition as confluent_kafka's type."""
@@ -187,9 +181,3 @@ class AssignedPartition:
         self.records.skip(offset)
         self.note_success()
         return self.state.taken_over(offset)
-
-
-def tracked(assigned: Mapping[Key, AssignedPartition], partitions: Iterable[TopicPartition]) -> list[AssignedPartition]:
-    """The partitions that are assigned, of those that the application or librdkafka names."""
-    found = (assigned.get(key_of(partition)) for partition in partitions)
-    return [partition for partition in found if partition is not None]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from remote_fetch.consumer.assigned import AssignedPartition, Key, key_of, tracked
+from remote_fetch.consumer.assigned import AssignedPartition, Key, key_of
 from remote_fetch.consumer.committed import Answer, CommittedOffsets, Start
 from remote_fetch.consumer.due_work import DueWork
 from remote_fetch.consumer.feed_context import FeedContext
@@ -83,7 +83,7 @@ class Partitions:
 
     def tracked(self, partitions: Iterable[TopicPartition]) -> list[AssignedPartition]:
         """The partitions of the argument that are assigned."""
-        return tracked(self.assigned, partitions)
+        return [found for found in self.lookup(partitions) if found is not None]
 
     def untracked(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """The partitions of the argument that are not assigned."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from remote_fetch.consumer.assigned import AssignedPartition, Key, key_of, tracked
+from remote_fetch.consumer.assigned import AssignedPartition, Key, key_of
 from remote_fetch.consumer.committed import Start
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.offsets import INVALID
@@ -113,7 +113,7 @@ class Positions:
         """Note offsets that the application has stored for commits. librdkafka forgets those that are withheld."""
         withheld = []
         for given in offsets:
-            for partition in tracked(self._assigned, [given]):
+            if (partition := self._assigned.get(key_of(given))) is not None:
                 # A copy, because the application may change its object.
                 kept = partition_at(*partition.key, given.offset, given.leader_epoch, given.metadata)
                 partition.stored.mark_own(kept)
@@ -146,19 +146,19 @@ class Positions:
             self._floors.pop(partition.key, None)
         return start
 
-    def forget_committed(self, partitions: Iterable[TopicPartition]) -> None:
+    def _forget_committed(self, keys: Iterable[Key]) -> None:
         """Forget the offsets that the group had committed: librdkafka knows those that it commits itself.
 
         An answer of the group that is taken after this is older.
         """
-        for partition in partitions:
-            self._floors.pop(key_of(partition), None)
-            for assigned in tracked(self._assigned, [partition]):
-                assigned.stored.keep_all()
+        for key in keys:
+            self._floors.pop(key, None)
+            if key in self._assigned:
+                self._assigned[key].stored.keep_all()
 
     def note_own_commits(self, offsets: Sequence[TopicPartition]) -> None:
         """Note that librdkafka commits these offsets for the application. Empty: those that are stored."""
-        self.forget_committed(offsets)
+        self._forget_committed(map(key_of, offsets))
         self._own_commits.update({key_of(each): each.offset for each in offsets if each.offset >= 0})
         if not offsets:
             for partition in self._assigned.values():
@@ -174,8 +174,7 @@ class Positions:
         None: of all assignments. Positions are to be stored after this.
         """
         if self._settings.commits:
-            leaving = self._assigned.values() if partitions is None else tracked(self._assigned, partitions)
-            self.forget_committed([partition.topic_partition() for partition in leaving])
+            self._forget_committed(self._assigned if partitions is None else map(key_of, partitions))
 
     def end(self, partition: AssignedPartition) -> None:
         """Note that the assignment of a partition has ended. If automatic commits are on, librdkafka commits."""

@@ -132,7 +132,7 @@ def test_offsets_of_the_application_up_to_the_committed_one_are_not_stored() -> 
     bench.partitions.positions.note_stored([TopicPartition("t", 0, 60)])
     bench.partitions.positions.store()
     assert bench.librdkafka.stored == {0: INVALID}
-    bench.partitions.positions.forget_committed([TopicPartition("t", 0), TopicPartition("t", 7)])
+    bench.partitions.positions.prepare_to_leave([TopicPartition("t", 0), TopicPartition("t", 7)])
     bench.partitions.positions.store()
     assert bench.librdkafka.stored == {0: 60}
 
