@@ -299,13 +299,16 @@ def test_an_error_comes_in_its_place_and_what_follows_is_still_to_be_had(make: M
         if start_position == 200:
             raise SegmentNotFound("gone", object_name="x.log")
 
+    seen = []
     for request, wait in make(Fetcher(fail)).read_ahead(ranges([100] * 5)):
+        seen.append(request.tag)
         if request.tag != 2:
             assert bytes(wait()) == body_of(request.start_position, request.end_position)
             continue
         with pytest.raises(SegmentNotFound) as caught:
             wait()
         assert (caught.value.topic, caught.value.partition, caught.value.object_name) == ("t", 4, "x.log")
+    assert seen == [0, 1, 2, 3, 4]
 
 
 def test_an_error_keeps_its_cause(make: Made) -> None:

@@ -165,7 +165,9 @@ def test_no_share_has_more_offsets_than_allowed(sizes: list[list[int]], max_offs
     shares = share_out(plans, target_bytes, max_offsets=max_offsets)
     for share in shares:
         assert sum(step.last_offset - step.first_offset + 1 for _, step in share.steps) <= max_offsets
-    for pieces in pieces_of(shares).values():
+    found = pieces_of(shares)
+    assert list(found) == [(at, step.first_offset) for at, one in enumerate(plans) for step in one]
+    for pieces in found.values():
         one = pieces[0].segment
         assert (pieces[0].first_offset, pieces[-1].last_offset) == (one.start_offset, one.end_offset)
         assert all(left.last_offset + 1 == right.first_offset for left, right in pairwise(pieces))
