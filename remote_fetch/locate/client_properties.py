@@ -13,7 +13,7 @@ from typing import Any
 
 from remote_fetch.model import IsolationLevel
 
-__all__ = ["NO_LONG_POLL", "PROBE", "QUIET", "admin_properties", "consumer_properties"]
+__all__ = ["NO_LONG_POLL", "PROBE", "admin_properties", "consumer_properties"]
 
 _GROUP = "remote-fetch"
 """librdkafka demands a group id, also of a consumer that joins no group."""
@@ -26,13 +26,11 @@ _MOST_RESPONSE_BYTES = 2**31 - 1
 """The most that librdkafka takes. A broker sends a batch that is larger than `fetch.max.bytes` alone, but whole. By
 default librdkafka drops the connection above 100 MB, again and again, and then names other requests as damaged. It also
 refuses a zstd batch that inflates to more. A lower value would not fit each `fetch.max.bytes` that a user may set."""
-_LOG_LEVEL = 3
-"""For clients that the application does not know: librdkafka logs only errors. It warns about requests that time out
-while a leader moves or a broker is away (REQTMOUT). This package waits then, and reports it if it takes long."""
-QUIET = {"log_level": 2}
-"""Below the level of a failed connection. While all brokers are away, librdkafka (2.16) goes back to
-`bootstrap.servers` after each failure (KIP-899). So it logs up to a hundred a second, and its own limit for lines that
-repeat does not hold."""
+_LOG_LEVEL = 2
+"""For clients that the application does not know: below the levels of a failed connection and of a request that times
+out. While all brokers are away, librdkafka (2.16) goes back to `bootstrap.servers` after each failure (KIP-899). Then
+each client would log up to a hundred lines a second, without its limit for lines that repeat. This package waits, and
+reports once which brokers are away."""
 _NO_STATISTICS = {"statistics.interval.ms": 0}
 """For a client that is not polled for long: until then librdkafka keeps all its statistics in memory, 8 KB each."""
 NO_LONG_POLL = {"fetch.wait.max.ms": 10, **_NO_STATISTICS}

@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.errors import BrokerUnavailable, Cancelled
 from remote_fetch.failures.broker_errors import lacks_token
 from remote_fetch.failures.shared_failure import SharedQuestion
 from remote_fetch.kafka_clients import AdminClient, Consumer
-from remote_fetch.locate.client_properties import NO_LONG_POLL, PROBE, QUIET, admin_properties, consumer_properties
-from remote_fetch.locate.contact import first_contact
+from remote_fetch.locate.client_properties import NO_LONG_POLL, PROBE, admin_properties, consumer_properties
+from remote_fetch.locate.contact import first_contact, reported
 from remote_fetch.model import IsolationLevel
 
 __all__ = ["Clients"]
@@ -52,6 +52,7 @@ class Clients:
         self._making_admin, self._making = threading.Lock(), threading.Lock()
         self.reading = threading.Lock()
         self._is_closed = False
+        self._reports: Mapping[str, Any] = {}
         self.answered_s = 0.0
 
     @property
@@ -103,7 +104,7 @@ class Clients:
 
         It is another one after `replace`.
         """
-        return self._consumer(isolation, "reader", {})
+        return self._consumer(isolation, "reader", self._reports)
 
     def catcher(self) -> Consumer:
         """The consumer for topics that are read to their end again and again, such as `__remote_log_metadata`."""
@@ -145,11 +146,10 @@ class Clients:
             else:
                 _begin(make)
 
-    def log_less(self) -> None:
-        """Make new clients, which do not log failed connections. The caller reports brokers that are away."""
-        with self._making_admin, self._making:
-            self._properties = {**QUIET, **self._properties}
-            self._admin, self._consumers = None, {}
+    def report_to(self, hear: Callable[[KafkaError], None]) -> None:
+        """Make new consumers, which call `hear` about failed connections. librdkafka keeps the reports until a read."""
+        with self._making:
+            self._reports, self._consumers = reported(self._properties, hear), {}
 
     def _check_open(self) -> None:
         """Raise Cancelled after `close`: a client that a waiting thread made then would never be closed."""

@@ -22,9 +22,10 @@ from remote_fetch.failures.broker_errors import is_unanswered
 from remote_fetch.kafka_clients import AdminClient, Consumer
 from remote_fetch.locate.admin_offsets import AdminOffsets
 from remote_fetch.locate.answers import LogEnds, addresses_of, raw_uuid, settings_of
+from remote_fetch.locate.client_properties import admin_properties
 from remote_fetch.locate.clients import Clients
 from remote_fetch.locate.consumer_offsets import ConsumerOffsets
-from remote_fetch.locate.contact import SERVERS_KEY
+from remote_fetch.locate.contact import SERVERS_KEY, causes_of_silence, explained
 from remote_fetch.locate.epoch_prober import EpochProber
 from remote_fetch.locate.slices import Newcomer, ask_in_slices
 from remote_fetch.locate.tokens import TokenCache
@@ -66,6 +67,7 @@ class Cluster(Clients):
         self._prober = EpochProber(self, timeout_s=self._timeout_s)
         self._offsets = AdminOffsets(self, timeout_s=self._timeout_s)
         self._by_consumer = ConsumerOffsets(self)
+        self._causes = (lambda: causes_of_silence(admin_properties(self.contact_properties))) if checks else str
 
     @property
     def contact_properties(self) -> dict[str, Any]:
@@ -181,7 +183,8 @@ class Cluster(Clients):
             self._newcomer.note_answer(turn)
             return answer
 
-        return ask_in_slices(ask_once, Deadline.after(timeout_s or self._timeout_s))
+        with explained(self._causes):
+            return ask_in_slices(ask_once, Deadline.after(timeout_s or self._timeout_s))
 
     def log_bounds(
         self,
@@ -201,7 +204,8 @@ class Cluster(Clients):
         wanted = TopicPartition(partition.topic, partition.partition)
         asks_admin = self._admin is not None and not by_consumer
         quick = self._offsets.bounds(wanted, isolation, deadline.left_s / 2) if asks_admin else None
-        return quick or self._by_consumer.bounds(wanted, isolation, deadline)
+        with explained(self._causes):
+            return quick or self._by_consumer.bounds(wanted, isolation, deadline)
 
     def ends(self, name: str, numbers: Collection[int]) -> dict[int, LogEnds]:
         """The ends of partitions (ListOffsets). Raises KafkaException with the first error about any of them."""

@@ -12,17 +12,28 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import wait
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from remote_fetch.deadline import Deadline
 from remote_fetch.errors import BrokerUnavailable, Cancelled
-from remote_fetch.failures.broker_errors import NO_ANSWER, lacks_token
+from remote_fetch.failures.broker_errors import NO_ANSWER, is_unanswered, lacks_token
 from remote_fetch.kafka_clients import AdminClient
 
-__all__ = ["SERVERS_KEY", "first_contact", "setup_timeout_s"]
+__all__ = [
+    "SERVERS_KEY",
+    "cause_of",
+    "causes_of_silence",
+    "explained",
+    "first_contact",
+    "reported",
+    "setup_timeout_s",
+]
 
 SERVERS_KEY = "bootstrap.servers"
 
@@ -42,6 +53,8 @@ _ADVERTISED = re.compile(r"(?:\w+://)?(\S+:\d+)/\d+: ")
 _GIVEN = re.compile(r"(?:\w+://)?([^\s,]+)")
 """An address of `bootstrap.servers`, in which librdkafka allows a protocol, and spaces between addresses."""
 _SHOWN_CAUSES = 3
+_ASKED_BROKERS = 16
+"""How many brokers `causes_of_silence` connects to, of a large cluster."""
 
 
 def setup_timeout_s(properties: Mapping[str, Any]) -> float:
@@ -62,14 +75,11 @@ def first_contact(
     address, timeout_s = str(properties.get(SERVERS_KEY, "")), setup_timeout_s(properties)
     deadline, silence = Deadline.after(timeout_s), Deadline.after(_SILENT_S)
     heard: dict[str, int] = {}
-    users_callback = properties.get("error_cb")
 
     def hear(error: KafkaError) -> None:
         heard[_STATE.sub("", error.str())] = error.code()
-        if callable(users_callback):
-            users_callback(error)
 
-    quiet: dict[str, Any] = {**properties, "log_level": 0, "error_cb": hear}
+    quiet: dict[str, Any] = {**properties, "log_level": 0, **reported(properties, hear)}
     place = f"{servers_key}={address}"
     first = client = _made(quiet, place)
     has_told = False
@@ -85,6 +95,64 @@ def first_contact(
             has_told = True
         client = _made(quiet, place) if client is first and silence.is_over else first
     raise Cancelled("the connection to the cluster was closed")
+
+
+def reported(properties: Mapping[str, Any], hear: Callable[[KafkaError], None]) -> dict[str, Any]:
+    """The property of a client that calls `hear` about failed connections, and after it the user's own callback."""
+    users_callback = properties.get("error_cb")
+
+    def both(error: KafkaError) -> None:
+        hear(error)
+        if callable(users_callback):
+            users_callback(error)
+
+    return {"error_cb": both}
+
+
+@contextmanager
+def explained(causes: Callable[[], str]) -> Iterator[None]:
+    """Adds causes to the error of brokers that do not answer. librdkafka's own says only that it has waited.
+
+    Raises KafkaException with the code of the error.
+    """
+    try:
+        yield
+    except KafkaException as error:
+        if not is_unanswered(error) or not (told := causes()):
+            raise
+        raise KafkaException(KafkaError(error.args[0].code(), f"{error.args[0].str()}: {told}")) from error
+
+
+def cause_of(error: KafkaError) -> str | None:
+    """The text of librdkafka's report about a connection, without its times. None if it tells no address and cause.
+
+    A connection that was up and ended tells little: if the next one fails, that report has the cause.
+    """
+    text = error.str()
+    return None if error.code() in _SAYS_LITTLE or " in state UP" in text else _STATE.sub("", text)
+
+
+def causes_of_silence(properties: Mapping[str, Any]) -> str:
+    """Why brokers cannot be reached, with their addresses, as a new client hears it. Empty if it can reach all of them.
+
+    `properties` are those of an AdminClient. Takes twice `_SILENT_S` at most.
+    """
+    heard: dict[str, None] = {}
+
+    def hear(error: KafkaError) -> None:
+        if (cause := cause_of(error)) is not None:
+            heard[cause] = None
+
+    with suppress(KafkaException):
+        client = AdminClient({**properties, "log_level": 0, "error_cb": hear})
+        with suppress(KafkaException):
+            numbers = sorted(client.list_topics(timeout=_SILENT_S).brokers)[:_ASKED_BROKERS]
+            wanted = [ConfigResource(ResourceType.BROKER, str(number)) for number in numbers]
+            asked = client.describe_configs(wanted, request_timeout=_SILENT_S)  # each is asked of that broker
+            wait(asked.values(), _SILENT_S)
+            del asked  # as in `_error_code`
+        client.poll(0)
+    return "; ".join(list(heard)[:_SHOWN_CAUSES])
 
 
 def _made(properties: Mapping[str, Any], place: str) -> AdminClient:

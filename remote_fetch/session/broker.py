@@ -32,6 +32,7 @@ from remote_fetch.failures.broker_errors import BrokerStalled, is_unreadable
 from remote_fetch.kafka_clients import Consumer
 from remote_fetch.locate.answers import leader_epoch_of
 from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.contact import cause_of
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.observe import BrokerRead, Notice, Observer, RecordsRead, TimestampsSaturated
@@ -48,6 +49,8 @@ _STALL_S = 10.0
 """How long a broker may give nothing below the end of the log before a notice reports it."""
 _LEAST_WAIT_S = 1.0
 """The shortest wait after `hurry`, if the broker answers with errors. A silent one may be slow: it has `stall_s`."""
+_SAY_AGAIN_S = 3600.0
+"""A read that follows goes on for days. The same broker may be away again."""
 _EOF = KafkaError._PARTITION_EOF
 _FOR_EVER = 2**63 - 1
 _NO_STORE = Lineage.unknown()
@@ -76,6 +79,7 @@ class BrokerReader:
         self._stall_s = stall_s
         self._give_up_s = self._silent_s = give_up_s
         self._clock = clock
+        self._heard: dict[str, float] = {}
 
     def read(
         self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str], lineage: Lineage = _NO_STORE
@@ -124,12 +128,12 @@ class BrokerReader:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the records from these offsets on, as they are written, without end.
 
-        `lineages` has the leader epochs of the records that the store gave before. If no broker answers, a notice
-        reports it once, and librdkafka does not log each failed connection.
+        `lineages` has the leader epochs of the records that the store gave before. If no broker answers, or one of
+        several cannot be reached, a notice reports it once.
 
         Raises the errors of `read`, except that an offset outside the log raises KafkaException.
         """
-        self._cluster.log_less()
+        self._cluster.report_to(self._hear)
         logs = {
             (partition.topic, partition.partition): KnownLog(
                 self._guard, partition, start, lineages.get(partition, _NO_STORE)
@@ -152,6 +156,13 @@ class BrokerReader:
                         yield self._rows(rows, log.partition, columns)
             finally:
                 _give_back(consumer)
+
+    def _hear(self, error: KafkaError) -> None:
+        """Report a broker that cannot be reached. librdkafka tries again, and reports each failure."""
+        cause = cause_of(error)
+        if cause is not None and self._clock() - self._heard.get(cause, -_SAY_AGAIN_S) >= _SAY_AGAIN_S:
+            self._heard[cause] = self._clock()
+            self._observer(Notice(f"a broker cannot be reached: {cause}", is_warning=True, is_wait=True))
 
     def _news(
         self, consumer: Consumer, isolation: IsolationLevel, logs: Mapping[tuple[str, int], KnownLog]

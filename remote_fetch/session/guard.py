@@ -277,9 +277,11 @@ class LogGuard:
             raise error
         if not self._is_away:
             self._is_away = True
+            has_no_leader = error.args[0].code() == KafkaError._UNKNOWN_PARTITION  # librdkafka has no other word for it
+            said = "the partition has no leader" if has_no_leader else error.args[0].str()
             self._observer(
                 Notice(
-                    f"{partition.topic_partition}: the broker does not answer ({error.args[0].str()}); still asking",
+                    f"{partition.topic_partition}: the broker does not answer ({said}); still asking",
                     is_warning=True,
                     is_wait=True,
                 )

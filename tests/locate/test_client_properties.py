@@ -86,7 +86,7 @@ def test_a_response_may_be_as_large_as_a_batch_is_unless_configured() -> None:
 def test_an_administrators_client_gets_nothing_that_only_a_consumer_knows() -> None:
     given = {"bootstrap.servers": "b:1", "group.id": "mine", "fetch.min.bytes": 1, "sasl.username": "u"}
     fixed = {"allow.auto.create.topics": False}
-    ours = {"log_level": 3, "reconnect.backoff.ms": 20, **fixed}
+    ours = {"log_level": 2, "reconnect.backoff.ms": 20, **fixed}
     assert admin_properties(given) == {**ours, "bootstrap.servers": "b:1", "sasl.username": "u"}
     given = {"log_level": 6, "reconnect.backoff.ms": 70}
     assert admin_properties({**given, "allow.auto.create.topics": True}) == given | fixed

@@ -23,6 +23,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 from remote_fetch.errors import Cancelled
 from remote_fetch.kafka_clients import Consumer
 from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.contact import cause_of
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 
 PARTITION = TopicIdPartition(Uuid(bytes(16)), "t", 0)
@@ -712,25 +713,46 @@ def test_a_topic_s_settings_tell_whether_it_is_tiered(
     assert cluster.is_tiered("t") is None
 
 
-@pytest.mark.parametrize(
-    ("is_quiet", "given", "says"), [(False, {}, True), (True, {}, False), (True, {"log_level": 3}, True)]
-)
-def test_who_reports_that_brokers_are_away_can_keep_librdkafka_quiet(
-    *, is_quiet: bool, given: dict[str, Any], says: bool, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("given", [{}, {"log_level": 3}])
+def test_librdkafka_reports_brokers_that_are_away_only_if_the_user_wants_it(
+    given: dict[str, Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """Each client would log up to a hundred lines a second."""
     address = "127.0.0.1:3"  # of this test alone: clients of other tests may still write to stderr
     cluster = Cluster({"bootstrap.servers": address, **given}, timeout_ms=1000)
-    old = cluster.consumer(LEVEL)
-    if is_quiet:
-        cluster.log_less()
-        assert cluster.consumer(LEVEL) is not old, "the level of a client does not change"
-        del old
-        capfd.readouterr()
     with pytest.raises(KafkaException):
         cluster.log_bounds(PARTITION, LEVEL, by_consumer=True)
     said = capfd.readouterr().err
-    while says and address not in said:
+    while given and address not in said:
         time.sleep(0.1)
         said += capfd.readouterr().err
-    assert (address in said) is says
+    assert (address in said) is bool(given)
+    cluster.close()
+
+
+def test_a_consumer_that_is_read_reports_brokers_that_cannot_be_reached(capfd: pytest.CaptureFixture[str]) -> None:
+    """To the reader of the cluster and to the user's callback, with the address of each broker."""
+    address = "127.0.0.1:4"  # of this test alone
+    heard: list[str | None] = []
+    users: list[KafkaError] = []
+    cluster = Cluster({"bootstrap.servers": address, "error_cb": users.append}, timeout_ms=1000)
+    old = cluster.consumer(LEVEL)
+    cluster.report_to(lambda error: heard.append(cause_of(error)))
+    consumer = cluster.consumer(LEVEL)
+    assert consumer is not old, "a client keeps its callback"
+    while len(users) < 2:
+        consumer.consume(1, timeout=0.1)
+    assert set(heard) - {None} == {f"{address}/bootstrap: Connect to ipv4#{address} failed: Connection refused"}
+    assert address not in capfd.readouterr().err
+    cluster.close()
+
+
+def test_an_error_of_silence_names_the_brokers_and_causes() -> None:
+    """librdkafka's own says that it has waited. Sessions that make the first contact tell more."""
+    address = "127.0.0.1:5"
+    cluster = Cluster({"bootstrap.servers": address}, timeout_ms=1000, checks=True)
+    cluster._is_unchecked = False  # a broker has answered before
+    for ask in (cluster.metadata, lambda: cluster.log_bounds(PARTITION, LEVEL, by_consumer=True)):
+        with pytest.raises(KafkaException, match=f"{address}/bootstrap: Connect to .* Connection refused"):
+            ask()
     cluster.close()

@@ -38,7 +38,7 @@ class Stubs:
     def consumer(self, isolation: IsolationLevel) -> Consumer:
         return self._consumer
 
-    def log_less(self) -> None:
+    def report_to(self, hear: object) -> None:
         pass
 
     def confirm(self, partition: TopicIdPartition) -> None:

@@ -83,11 +83,11 @@ class Broker:
     now_s: float = 0.0
     at: int = -1
     assigned: list[int] = field(default_factory=list)
-    logs_less: bool = False
+    hear: Callable[[KafkaError], None] | None = None
     answers: Iterator[Sequence[Message]] = field(init=False)
 
-    def log_less(self) -> None:
-        self.logs_less = True
+    def report_to(self, hear: Callable[[KafkaError], None]) -> None:
+        self.hear = hear
 
     def __post_init__(self) -> None:
         self.answers = iter(self.script)
@@ -603,12 +603,38 @@ def test_a_broker_that_is_away_while_it_is_followed_is_said_once() -> None:
         return [event.text for event in heard if isinstance(event, Notice)]
 
     assert said_before(7) == []
-    assert broker.logs_less, "librdkafka says nothing itself"
     broker.errors = [KafkaError(KafkaError._ALL_BROKERS_DOWN, "all are down") for _ in range(2)]
     once = ["topic-0: the broker does not answer (all are down); still asking"]
     assert said_before(8) == once
     broker.errors = [KafkaError(KafkaError._TRANSPORT, "it went away")]
     assert said_before(9) == [*once, "topic-0: the broker does not answer (it went away); still asking"]
+    rows.close()  # type: ignore[attr-defined]
+
+
+def test_one_of_several_brokers_that_is_away_while_they_are_followed_is_said_once() -> None:
+    """The partitions of the others go on. Only librdkafka notices, and tells it at each try."""
+    heard: list[Event] = []
+    broker = Broker([records(7, 8)])
+    rows = reader_of(broker, heard.append).follow({PARTITION: 7}, UNCOMMITTED, ("offset",))
+    next(rows)
+    assert broker.hear is not None
+
+    def said(code: int, *texts: str) -> list[str]:
+        heard.clear()
+        for text in texts:
+            broker.hear(KafkaError(code, text))  # type: ignore[misc]
+        return [event.text for event in heard if isinstance(event, Notice)]
+
+    refused = [f"host:9/2: Connect failed: refused (after {after_ms}ms in state CONNECT)" for after_ms in (0, 5)]
+    once = ["a broker cannot be reached: host:9/2: Connect failed: refused"]
+    assert said(KafkaError._TRANSPORT, *refused) == once
+    assert said(KafkaError._TRANSPORT, *refused) == []
+    assert said(KafkaError._TRANSPORT, "host:9/2: Disconnected (after 900ms in state UP)") == []
+    assert said(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down") == []
+    password = "host:9/2: SASL authentication error: Invalid username or password (after 8ms in state AUTH_REQ)"
+    assert "Invalid username" in said(KafkaError._AUTHENTICATION, password)[0]
+    broker.now_s += 3600
+    assert said(KafkaError._TRANSPORT, *refused) == once, "it may be another outage"
     rows.close()  # type: ignore[attr-defined]
 
 
