@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from confluent_kafka import KafkaError, KafkaException
 
-from remote_fetch.consumer.feed_context import LOCAL_START_S, SMALLEST_SHARE_BYTES, FeedContext
+from remote_fetch.consumer.feed_context import LOCAL_START_S, FeedContext
 from remote_fetch.consumer.offsets import BEGINNING, TAIL
 from remote_fetch.decode.decoded_rows import DecodedRows
 from remote_fetch.decode.messages import MESSAGE_COLUMNS
@@ -244,7 +244,7 @@ class Feed:
             [plan],
             MESSAGE_COLUMNS,
             codecs=self._codecs,
-            max_bytes=max(self._share_bytes // 2, SMALLEST_SHARE_BYTES // 2),
+            max_bytes=self._share_bytes // 2,
             pool=session.decode_pool.within(context.queued_bytes),
         )
         self._rows = scan.rows()

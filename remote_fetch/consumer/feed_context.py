@@ -22,9 +22,9 @@ from remote_fetch.model import NO_ID, IsolationLevel, TopicIdPartition
 from remote_fetch.session.circuit import Circuit
 from remote_fetch.session.session import Session
 
-__all__ = ["LOCAL_START_S", "SMALLEST_SHARE_BYTES", "FeedContext"]
+__all__ = ["LOCAL_START_S", "FeedContext"]
 
-SMALLEST_SHARE_BYTES = 64 << 10
+_SMALLEST_SHARE_BYTES = 64 << 10
 """How many bytes a feed may request ahead at least."""
 LOCAL_START_S = 30.0
 """How old a broker's answer about the offsets on its own disk may be."""
@@ -77,7 +77,7 @@ class FeedContext:
     @property
     def share_bytes(self) -> int:
         """How many bytes one feed may request ahead."""
-        return max(self._max_bytes // self._readers, SMALLEST_SHARE_BYTES)
+        return max(self._max_bytes // self._readers, _SMALLEST_SHARE_BYTES)
 
     @property
     def queued_bytes(self) -> int:

@@ -19,7 +19,7 @@ from remote_fetch.consumer.due_work import DueWork
 from remote_fetch.consumer.feed_context import FeedContext
 from remote_fetch.consumer.handover import Handover
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
-from remote_fetch.consumer.offsets import BEGINNING, COMMITTED, END, STORED, named_epoch
+from remote_fetch.consumer.offsets import BEGINNING, COMMITTED, END, STORED, may_be_tiered, named_epoch
 from remote_fetch.consumer.positions import Positions
 from remote_fetch.consumer.settings import ConsumerSettings, ResetPolicy
 from remote_fetch.consumer.states import Mode, PartitionState
@@ -169,7 +169,7 @@ class Partitions:
             ask = self._committed.leave if is_committing else self._committed.request
             ask(question)
         for partition in begun:
-            if partition.state.mode is not Mode.BROKER and partition.state.offset not in COMMITTED:
+            if may_be_tiered(partition.state.offset):
                 self._transitions.begin_at(partition, partition.state.offset, partition.state.leader_epoch)
 
     def ask_again(self) -> None:

@@ -225,12 +225,3 @@ def test_a_position_that_an_assignment_has_lost_is_stored_until_it_moves() -> No
     partition.position.follow(6, 4)
     partition.stored.mark()
     assert partition.stored.lost is None
-
-
-@pytest.mark.parametrize(("leader_epoch", "stored"), [(4, 4), (-1, None), (None, None)])
-def test_a_position_is_stored_with_its_leader_epoch(leader_epoch: int | None, stored: int | None) -> None:
-    partition = assigned()
-    partition.position.follow(5, leader_epoch)
-    to_store = partition.stored.to_store()
-    assert (to_store.topic, to_store.partition, to_store.offset) == ("t", 0, 5)
-    assert to_store.leader_epoch == stored
