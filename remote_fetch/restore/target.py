@@ -10,6 +10,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import MappingProxyType
@@ -24,11 +25,13 @@ from remote_fetch.errors import ConfigError, UnknownTopic
 from remote_fetch.failures.broker_errors import is_passing
 from remote_fetch.kafka_clients import AdminClient, Producer
 from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.contact import cause_of, reported
 from remote_fetch.locate.described import described_topic
 from remote_fetch.session.brokers import make_cluster
 
 __all__ = ["Target", "consumer_properties_of"]
 
+_LOG = logging.getLogger("remote_fetch.restore")
 _TIMEOUT_S = 30.0
 _RETRY_S = 0.1
 _FLUSH_S = 1.0
@@ -44,7 +47,7 @@ before 3.6 do not know it, and a policy of a cluster (`create.topic.policy.class
 _MAY_REFUSE_SETTING = frozenset({KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION})
 """The codes of an error that may be due to that setting."""
 _DEFAULTS: Mapping[str, Any] = {
-    "log_level": 3,  # else librdkafka says at each start that it calls the gapless guarantee experimental
+    "log_level": 2,  # else librdkafka says at each start that it calls the gapless guarantee experimental
     "linger.ms": 20,
     "compression.type": "zstd",
     "queue.buffering.max.messages": 500_000,
@@ -70,6 +73,7 @@ class Target:
         self._cluster: Cluster = make_cluster(consumer_properties_of(self.properties), checks=True)
         self._producer: Producer | None = None
         self._failure: KafkaError | None = None
+        self._warned: set[str] = set()
 
     # ----------------------------------------------------------------------------------------------------- the topic
 
@@ -171,7 +175,10 @@ class Target:
         """Send a record; `partition` None: the producer's partitioner chooses. Raises KafkaException.
 
         A timestamp below 1 cannot be sent: librdkafka takes 0 for the time of the call. The broker then has that time.
+        Nor can the rest of a header's key behind a NUL: librdkafka ends keys there, and the log has a warning.
         """
+        if any("\0" in name for name, _ in headers):
+            self._warn("a header's key has a NUL, and librdkafka ends it there: the target has other keys")
         where: dict[str, Any] = {} if partition is None else {"partition": partition}
         named: list[tuple[str, str | bytes | None]] = [*headers]
         producer = self._opened()
@@ -226,9 +233,20 @@ class Target:
 
     def _opened(self) -> Producer:
         if self._producer is None:
-            reports = {"delivery.report.only.error": True, "on_delivery": self._delivered}
+            reports: dict[str, Any] = {"delivery.report.only.error": True, "on_delivery": self._delivered}
+            reports |= reported(self.properties, self._hear)
             self._producer = Producer({"batch.size": self._batch_bytes(), **self.properties, **reports})
         return self._producer
+
+    def _hear(self, error: KafkaError) -> None:
+        """Log a broker that cannot be reached, once for each cause: librdkafka would log each try."""
+        if (cause := cause_of(error)) is not None:
+            self._warn(f"a broker of the target cannot be reached: {cause}")
+
+    def _warn(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            _LOG.warning("%s", text)
 
     def _batch_bytes(self) -> int:
         """The size of batches that the topic takes, unless the user names another."""

@@ -187,3 +187,30 @@ def test_requests_under_way_are_not_dropped_at_once(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(new, "_batch_bytes", lambda: 1)
         new.write(0, b"k", b"v", [], 1)
     assert calls == [False, "flush", True, "flush"]
+
+
+def test_brokers_that_cannot_be_reached_and_cut_keys_are_said_once(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else says that a restore waits for its target. librdkafka would log each of its tries."""
+    address = "127.0.0.1:6"  # of this test alone: clients of other tests may still write to stderr
+    with closing(Target({"bootstrap.servers": address}, "new")) as new:
+        monkeypatch.setattr(new, "_batch_bytes", lambda: 1_000)
+        heard: list[KafkaError] = []
+        hear = new._hear
+
+        def noted(error: KafkaError) -> None:
+            heard.append(error)
+            hear(error)
+
+        monkeypatch.setattr(new, "_hear", noted)
+        for _ in range(2):
+            new.write(0, b"k", b"v", [("a\0b", b"x"), ("c", None)], 1)
+        while len(heard) < 3:
+            new._opened().poll(0.1)
+    refused = f"{address}/bootstrap: Connect to ipv4#{address} failed: Connection refused"
+    assert [record.getMessage() for record in caplog.records] == [
+        "a header's key has a NUL, and librdkafka ends it there: the target has other keys",
+        f"a broker of the target cannot be reached: {refused}",
+    ]
+    assert address not in capfd.readouterr().err
