@@ -4,6 +4,7 @@ Rules of the file:
 
 - Pure. Batches come from iterators. They have one schema with the column `offset`, in ascending order.
 - At most one batch of each side is held.
+- The key of a header counts up to its first NUL: the broker's client gives no more of it.
 """
 
 from __future__ import annotations
@@ -90,7 +91,11 @@ def first_difference(store: RowStream, broker: RowStream, stop: int) -> Differen
         store.take(alike)
         broker.take(alike)
         if alike < count:
-            return _between(_row(of_store, alike), _row(of_broker, alike))
+            found = _between(_row(of_store, alike), _row(of_broker, alike))
+            if found is not None:
+                return found
+            store.take(1)
+            broker.take(1)
 
 
 def _alone(of_store: pa.RecordBatch | None, of_broker: pa.RecordBatch | None) -> Difference | None:
@@ -107,14 +112,20 @@ def _rows_alike(of_store: pa.RecordBatch, of_broker: pa.RecordBatch) -> int:
     return bisect_left(counts, True, key=lambda count: not of_store.slice(0, count).equals(of_broker.slice(0, count)))
 
 
-def _between(of_store: Mapping[str, Any], of_broker: Mapping[str, Any]) -> Difference:
+def _between(of_store: Mapping[str, Any], of_broker: Mapping[str, Any]) -> Difference | None:
     if of_store["offset"] < of_broker["offset"]:
         return Difference(of_store["offset"], of_store, None)
     if of_broker["offset"] < of_store["offset"]:
         return Difference(of_broker["offset"], None, of_broker)
-    return Difference(
-        of_store["offset"], of_store, of_broker, tuple(name for name in of_store if of_store[name] != of_broker[name])
-    )
+    columns = tuple(name for name in of_store if _cut(of_store[name]) != of_broker[name])
+    return Difference(of_store["offset"], of_store, of_broker, columns) if columns else None
+
+
+def _cut(value: Any) -> Any:
+    """A value of the store, with the keys of headers as the broker's client gives them."""
+    if not isinstance(value, list):
+        return value
+    return [{**header, "key": header["key"].partition("\0")[0]} for header in value]
 
 
 def _row(batch: Any, at: int) -> Mapping[str, Any]:

@@ -73,3 +73,16 @@ def test_a_row_that_only_the_broker_has() -> None:
     assert first_difference(stream([], [1]), stream([(7, b"x")], [1]), 9) == Difference(
         7, None, {"offset": 7, "value": b"x"}
     )
+
+
+def test_the_key_of_a_header_counts_up_to_its_nul() -> None:
+    """The broker's client gives no more of it."""
+
+    def rows(*keys: str) -> RowStream:
+        listed = [{"offset": at, "headers": [{"key": key, "value": b"x"}]} for at, key in enumerate(keys)]
+        return RowStream([pa.RecordBatch.from_pylist(listed)])
+
+    store = rows("a", "b\0c", "d", "\0e", "f\0g")
+    difference = first_difference(store, rows("a", "b", "d", "", "other"), 9)
+    assert difference is not None
+    assert (difference.offset, difference.columns, store.taken) == (4, ("headers",), 4)
