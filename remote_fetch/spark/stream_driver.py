@@ -80,9 +80,11 @@ class StreamDriver:
         self._began_at: Positions | None = None
         self._held: frozenset[tuple[str, int]] = frozenset()
         self._has_begun = False
+        self._has_initial = False
 
     def initial(self) -> Positions:
         """Where a query begins that has no checkpoint; at the end of the log, if no option says otherwise."""
+        self._has_initial = True
         return self._of_those_left(self._initial)
 
     def _initial(self) -> Positions:
@@ -161,7 +163,10 @@ class StreamDriver:
         session, partitions = self._survey()
         moved = {at for at, stop in end.items() if start.get(at) != stop}
         chosen = [partition for partition in partitions if _place(partition) in moved]
-        chosen += self._left_out(session, moved.difference(map(_place, chosen)))
+        left_out = moved.difference(map(_place, chosen))
+        if self._has_initial:  # of the first batch, whose beginning is that of the partitions that the options name now
+            left_out &= start.keys()
+        chosen += self._left_out(session, left_out)
         known = {_place(partition) for partition in chosen}
         for topic, number in sorted(at for at in moved - known if end[at] > start.get(at, 0)):
             self._lose(topic, number, "the partition is gone", end[topic, number])

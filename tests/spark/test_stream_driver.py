@@ -377,6 +377,22 @@ def test_a_batch_is_done_again_with_partitions_that_the_options_leave_out(
         assert sorted(found) == sorted((*place, offset) for place in places for offset in range(2, 5))
 
 
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_the_first_batch_done_again_without_a_topic(tmp_path: Path, driver: Make, fails: str) -> None:
+    """Where the query began in the topic is not known: perhaps at the end. So none of its records may come."""
+    at, options = ("other", 0), {"subscribe": "topic", **bucket_alone(tmp_path)}
+    for topic in ("topic", "other"):
+        log = LogBuilder(topic, Uuid(topic.encode().rjust(16)))
+        log.append_batch([Record(n, n, b"k", b"v") for n in range(5)])
+        log.roll()
+        write_kafka_local(tmp_path, log.segments())
+    stream = driver(options, startingOffsets="latest", failOnDataLoss=fails)
+    start = stream.initial()
+    with nullcontext() if fails == "false" else pytest.raises(OffsetOutOfRange, match="other-0"):
+        assert rows_between(stream, start, {**start, at: 5}) == []
+    assert len(rows_between(driver(options), start, {**start, at: 5})) == 5, "a partition that was new in a later batch"
+
+
 def test_partitions_that_the_options_name_no_more(bucket: dict[str, str], driver: Make) -> None:
     """They are lost as those that are gone. The message tells one from the other."""
     given = {name: value for name, value in bucket.items() if name != "subscribe"}
