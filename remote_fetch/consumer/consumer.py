@@ -11,9 +11,8 @@ Rules of the file:
 from __future__ import annotations
 
 import gc
-import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -30,11 +29,11 @@ from remote_fetch.consumer.arguments import (
 )
 from remote_fetch.consumer.callbacks import Callbacks
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
-from remote_fetch.consumer.metrics import Metrics, add_to_statistics
+from remote_fetch.consumer.metrics import Metrics, with_statistics
 from remote_fetch.consumer.offsets import STORED, named_epoch
 from remote_fetch.consumer.position import partition_at
 from remote_fetch.consumer.remote import Gate, Remote
-from remote_fetch.consumer.settings import ENABLED, ConsumerSettings
+from remote_fetch.consumer.settings import ConsumerSettings
 from remote_fetch.kafka_clients import Consumer as _Consumer
 from remote_fetch.observe import Observer, ignore
 from remote_fetch.prepare.arguments import check_observer
@@ -46,7 +45,6 @@ _ASYNCHRONOUS_COMMIT_S = 1.0
 """How long an asynchronous commit waits for the group's answer to an assignment. Mostly there is no such question."""
 _NOT_GIVEN: Any = object()
 _NUMBERS = (float, int)
-_LOG = logging.getLogger("remote_fetch")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -90,7 +88,7 @@ class RemoteConsumer(_Consumer):
 
     _remote: Remote | None = None
     _gate: Callable[[], Gate] = threading.RLock
-    _callbacks_at_close = Callbacks()  # a close at the end of `poll` or `consume` leaves its error to the next call
+    _callbacks_at_close: Callbacks | None = None
 
     def __init__(self, *args: Any, observer: Observer = ignore, **kwargs: Any) -> None:
         given = args or ({},) if kwargs else args
@@ -100,12 +98,12 @@ class RemoteConsumer(_Consumer):
         settings = ConsumerSettings.parse({**given[0], **kwargs})
         self._metrics = metrics = Metrics(*settings.names)
         if not settings.is_enabled:
-            _log_ignored_keys(settings)
+            settings.log_ignored_keys()
             super().__init__(dict(settings.librdkafka))
         else:
             check_observer(observer)
             callbacks = Callbacks()
-            super().__init__(callbacks.guard_all(_with_statistics(settings.librdkafka, metrics)))
+            super().__init__(callbacks.guard_all(with_statistics(settings.librdkafka, metrics)))
             self._settings = settings
             librdkafka, gate = cast("LibrdkafkaConsumer", super()), type(self)._gate()
             try:
@@ -114,38 +112,57 @@ class RemoteConsumer(_Consumer):
                 super().close()
                 raise
 
+    def _raise_kept(self) -> None:
+        """Raise the error that a close at the end of `poll` or `consume` has left to the next call."""
+        if self._callbacks_at_close is not None:
+            self._callbacks_at_close.raise_kept()
+
     # ------------------------------------------------------------------------------------------------- records
 
     def poll(self, timeout: float = -1) -> Message | None:
         """As the parent's: the next message, None after `timeout` (seconds; -1: for ever). Raises as the parent's."""
         remote = self._remote
         if remote is None:
-            self._callbacks_at_close.raise_kept()
+            self._raise_kept()
             return _Consumer.poll(self, timeout)  # by name: `super()` would take half of this method's time
         if type(timeout) not in _NUMBERS:
             timeout = seconds(timeout)
         if (prepared := remote.merge.next_in_block()) is not None:
             return prepared
-        with remote.gate:
-            try:
-                return remote.merge.poll(timeout)
-            finally:
-                if remote.merge.is_close_due:
-                    self.close()
+        message = None
+        try:
+            with remote.gate:
+                try:
+                    message = remote.merge.poll(timeout)
+                finally:
+                    if remote.merge.is_close_due:
+                        self.close()
+        except BaseException as error:
+            if message is None:
+                raise
+            remote.callbacks.keep(error)  # the application gets the message first, as that of `consume`
+        return message
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """As the parent's: waits for `num_messages` messages, at most `timeout` (seconds; -1: for ever)."""
         remote = self._remote
         if remote is None or not 0 < (count := integer(num_messages)) <= _MAX_CONSUME:
-            self._callbacks_at_close.raise_kept()
+            self._raise_kept()
             return super().consume(num_messages, timeout)
         timeout = seconds(timeout)
-        with remote.gate:
-            try:
-                return remote.merge.consume(count, timeout)
-            finally:
-                if remote.merge.is_close_due:
-                    self.close()
+        messages: list[Message] = []
+        try:
+            with remote.gate:
+                try:
+                    messages = remote.merge.consume(count, timeout)
+                finally:
+                    if remote.merge.is_close_due:
+                        self.close()
+        except BaseException as error:
+            if not messages:
+                raise
+            remote.callbacks.keep(error)
+        return messages
 
     # ------------------------------------------------------------------------------------------- what is assigned
 
@@ -344,7 +361,7 @@ class RemoteConsumer(_Consumer):
         """
         remote = self._remote
         if remote is None:
-            self._callbacks_at_close.raise_kept()
+            self._raise_kept()
             super().close()
             return
         is_late, callbacks = remote.merge.is_close_due, remote.callbacks
@@ -375,25 +392,6 @@ class RemoteConsumer(_Consumer):
 
     def __exit__(self, exc_type: Any, exc_value: Any, exc_traceback: Any) -> None:
         self.close()
-
-
-def _with_statistics(properties: Mapping[str, Any], metrics: Metrics) -> dict[str, Any]:
-    """The properties, with a `stats_cb` that also gets the metrics of the remote half."""
-    report = properties.get("stats_cb")
-    if not callable(report):
-        return dict(properties)
-    return {**properties, "stats_cb": lambda statistics: report(add_to_statistics(statistics, metrics.snapshot()))}
-
-
-def _log_ignored_keys(settings: ConsumerSettings) -> None:
-    """Log that keys of remote-fetch have no effect, because it is switched off. At WARNING if the switch is missing."""
-    idle = sorted(settings.remote.ours().keys() - {ENABLED})
-    if idle:
-        level = logging.INFO if ENABLED in settings.remote.given else logging.WARNING
-        names = ", ".join(idle)
-        _LOG.log(
-            level, "%s is not true: all records come from the brokers, and nothing is done with %s", ENABLED, names
-        )
 
 
 def _call(handler: Callable[..., None], callback: Any, consumer: Any, partitions: list[TopicPartition]) -> None:

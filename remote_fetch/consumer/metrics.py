@@ -22,7 +22,7 @@ from remote_fetch.consumer.feed import Ending
 from remote_fetch.model import TopicIdPartition
 from remote_fetch.observe import Event, Fallback, MetadataUnusable, RangeFetched, RangeReread, RangeRetried
 
-__all__ = ["Metrics", "add_to_statistics"]
+__all__ = ["Metrics", "add_to_statistics", "with_statistics"]
 
 _Counted: TypeAlias = RangeFetched | RangeRetried | RangeReread | Fallback
 _WINDOW_S = 30
@@ -189,3 +189,11 @@ def add_to_statistics(statistics: str, remote: Mapping[str, Any]) -> str:
         return json.dumps({**json.loads(statistics), "remote": remote})
     except ValueError:
         return statistics
+
+
+def with_statistics(properties: Mapping[str, Any], metrics: Metrics) -> dict[str, Any]:
+    """The properties, with a `stats_cb` that also gets the metrics of the remote half."""
+    report = properties.get("stats_cb")
+    if not callable(report):
+        return dict(properties)
+    return {**properties, "stats_cb": lambda statistics: report(add_to_statistics(statistics, metrics.snapshot()))}

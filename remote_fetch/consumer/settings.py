@@ -10,6 +10,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,6 +24,7 @@ from remote_fetch.model import IsolationLevel
 
 __all__ = ["ENABLED", "ConsumerSettings", "ResetPolicy"]
 
+_LOG = logging.getLogger("remote_fetch")
 ENABLED = "fetch.remote.enabled"
 """The key that switches the remote half on."""
 _SIDE_PREFIXES = (
@@ -119,6 +121,14 @@ class ConsumerSettings:
             idle_store_s=_idle_store_s(theirs),
             commits=_is_on(theirs, "enable.auto.commit"),
         )
+
+    def log_ignored_keys(self) -> None:
+        """Log that keys of remote-fetch have no effect, because it is off. At WARNING if the switch is missing."""
+        idle = sorted(self.remote.ours().keys() - {ENABLED})
+        if idle:
+            level = logging.INFO if ENABLED in self.remote.given else logging.WARNING
+            text = "%s is not true: all records come from the brokers, and nothing is done with %s"
+            _LOG.log(level, text, ENABLED, ", ".join(idle))
 
 
 def _refuse_typed(parsed: Config) -> None:

@@ -7,7 +7,7 @@ import itertools
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -99,6 +99,28 @@ def test_records_come_although_a_callback_closes_and_raises(
     assert consumer._remote is None
     with pytest.raises(error):
         call()
+    consumer.close()
+
+
+@pytest.mark.parametrize("way", ["poll", "consume"])
+def test_records_come_although_a_handler_raises_as_the_call_ends(
+    bootstrap: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_fetch.session.brokers, "CLUSTER_TIMEOUT_MS", 500)
+    consumer = RemoteConsumer({"bootstrap.servers": bootstrap, "group.id": "g", "fetch.remote.enabled": "true"})
+    consumer.assign([TopicPartition("t", 0, OFFSET_BEGINNING)])
+    remote = consumer._remote
+    assert remote is not None
+    call = partial(consumer.consume, 1, 60) if way == "consume" else partial(consumer.poll, 60)
+    given: list[Any] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(remote, "gate", ExitStack())
+        remote.gate.callback(partial(next, iter(())))  # type: ignore[attr-defined]
+        given += [call()]
+    with pytest.raises(StopIteration):
+        call()
+    given += [call()]
+    assert [(each[0] if way == "consume" else each).offset() for each in given] == [0, 1]
     consumer.close()
 
 
