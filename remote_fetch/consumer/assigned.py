@@ -99,6 +99,12 @@ class AssignedPartition:
         """The offset after the last record of the log, INVALID if it is not known."""
         return INVALID if self.log.end_offset is None else self.log.end_offset
 
+    @property
+    def goes_on_at(self) -> tuple[int, int | None]:
+        """The application's position, and the leader epoch before it. Before its first record, where reading began."""
+        known, begun = self.position, self.state
+        return (known.next_offset, known.leader_epoch) if known.next_offset >= 0 else (begun.offset, begun.leader_epoch)
+
     # ---------------------------------------------------------------------------------------------------- its state
 
     def enter(self, step: Step) -> None:

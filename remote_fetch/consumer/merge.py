@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 from confluent_kafka import Message
 
@@ -65,14 +66,14 @@ class Merge:
         self._count = count
         self._clock = clock
         self.suspends_collector = False
-        self._polled = PolledRecords(clock)
-        self._block, self.next_in_block = self._polled.block, self._polled.next_in_block
+        self._polled = PolledRecords(partitions.assigned, clock)
+        self.next_in_block, self._live = self._polled.next_in_block, self._polled.live
         self._librdkafka_came_last = False
         self._is_running = False
         self.is_close_due = False
         """Whether the consumer is to be closed when the running `poll` or `consume` returns."""
         self._behind: Collection[Key] | None = ()
-        """The partitions whose positions may be before messages that were returned. None: all partitions."""
+        """The partitions whose positions may be before messages that `consume` returned. None: all partitions."""
         self._turn = 0
         # Two results of a look at `Partitions.reading`, each with the list that it is about. `Partitions` makes a new
         # list whenever it looks at the partitions. A result holds as long as the list is the same one.
@@ -84,7 +85,7 @@ class Merge:
 
         Each record of librdkafka is a `poll` of its own. So no method is called here that has nothing to do.
         """
-        if self._block and (prepared := self.next_in_block()) is not None:
+        if self._polled.partition is not None and (prepared := self.next_in_block()) is not None:
             return prepared
         if self._kept:
             self._callbacks.raise_kept()
@@ -113,22 +114,25 @@ class Merge:
             wait_s = 0.0
         elif wait_s > self._longest_wait_s:
             wait_s = self._longest_wait_s
+        if self._behind is None or self._behind:
+            self._catch_up()
         try:
             message = self._poll_librdkafka(wait_s)
+            error = None if message is None else message.error()
+            if message is not None and error is None:
+                self._count(1, len(message))
+                self._live[message.topic(), message.partition()] = message.offset()
         except BaseException:
-            self._freeze_if_closing()
+            self._take_back()
             raise
         if message is None:
             self._callbacks.raise_kept()
             return self._poll_store(now_s, deadline_s)
-        error = message.error()
-        if error is None:
-            self._count(1, len(message))
-        elif self._events.is_reset(message):
+        if error is not None and self._events.is_reset(message):
+            self.flush_position()
             self._events.reset(message)
             return None
         self._librdkafka_came_last = error is None
-        self._behind = None
         return message
 
     def _poll_store(self, now_s: float, deadline_s: float) -> Message | None:
@@ -173,16 +177,24 @@ class Merge:
         self.is_close_due = self._is_running
         return self.is_close_due
 
-    def _freeze_if_closing(self) -> None:
+    def _catch_up(self) -> None:
+        """Take librdkafka's positions after the messages that `consume` has returned, before a call moves them on."""
+        if not self._partitions.positions.are_frozen:
+            self._partitions.positions.refresh(self._behind)
+            self._behind = ()
+
+    def _take_back(self) -> None:
         """After the error of a handler of a signal: librdkafka's positions are after the records that are dropped."""
+        self.flush_position()
+        self._partitions.take_back()
         if self.is_close_due:
             self._partitions.positions.freeze()
 
     def flush_position(self) -> None:
-        """Update the position of the partition whose records `poll` returns. Call this before the position is used."""
+        """Update the positions of partitions whose records `poll` returns. Call this before a position is used."""
         if self._polled.partition is not None:
             self._none_ready = None
-            self._polled.flush()
+        self._polled.flush()
 
     def consume(self, count: int, timeout_s: float) -> list[Message]:
         """As `Consumer.consume`."""
@@ -190,12 +202,17 @@ class Merge:
         pending = PendingMessages(self._partitions.assigned)
         is_within, self._is_running = self._is_running, True
         try:
-            self._fill(pending, count, _deadline_s(timeout_s, self._clock()))
-        except BaseException as error:  # also that of a handler of a signal
-            self._callbacks.keep(error)
-            pending.drop_outdated()
-        finally:
+            try:
+                self._fill(pending, count, _deadline_s(timeout_s, self._clock()))
+            except BaseException as error:  # also that of a handler of a signal
+                self._callbacks.keep(error)
+                pending.drop_outdated()
+                pending.deliver()
             pending.release()
+        except BaseException as error:
+            self._callbacks.keep(error)
+            pending.release()
+        finally:
             self._is_running = is_within
         if self._kept and not pending.messages:
             self._callbacks.raise_kept()
@@ -238,26 +255,27 @@ class Merge:
         Errors that reset a partition are not for the application.
         """
         if self._behind is None or self._behind:
-            self._partitions.positions.refresh(self._behind)
+            self._catch_up()
         try:
-            with self._partitions.positions.frozen():
-                messages = self._librdkafka.consume(count, wait_s)
+            call = partial(self._librdkafka.consume, count, wait_s)
+            messages = self._partitions.positions.frozen_during(call)
+            self.flush_position()  # as in `_poll_store`
+            # Each position takes time, and there may be thousands of partitions for each message.
+            is_many = len(messages) > len(self._partitions.assigned)
+            self._behind = None if is_many else set(map(key_of_message, messages))
+            if not messages:
+                self._partitions.note_empty_poll(self._clock())
+            if not any(map(Message.error, messages)):
+                self._count(len(messages), sum(map(len, messages)))
+                pending.add(messages)
+                return False
+            records = [message for message in messages if message.error() is None]
+            self._count(len(records), sum(map(len, records)))
+            looked_at = [(message, self._events.is_reset(message)) for message in messages]
+            pending.add([message for message, is_reset in looked_at if not is_reset])
         except BaseException:
-            self._freeze_if_closing()
+            self._take_back()
             raise
-        self.flush_position()  # as in `_poll_store`
-        # Each position takes time, and there may be thousands of partitions for each message.
-        self._behind = None if len(messages) > len(self._partitions.assigned) else set(map(key_of_message, messages))
-        if not messages:
-            self._partitions.note_empty_poll(self._clock())
-        if not any(map(Message.error, messages)):
-            self._count(len(messages), sum(map(len, messages)))
-            pending.add(messages)
-            return False
-        records = [message for message in messages if message.error() is None]
-        self._count(len(records), sum(map(len, records)))
-        looked_at = [(message, self._events.is_reset(message)) for message in messages]
-        pending.add([message for message, is_reset in looked_at if not is_reset])
         pending.hold()  # a reset takes librdkafka's positions of all partitions, which are after these messages
         for message, is_reset in looked_at:
             if is_reset:
@@ -287,14 +305,15 @@ class Merge:
     def _take_in_turns(self, messages: list[Message], count: int) -> None:
         full = len(messages) + count
         while len(messages) < full and (partition := self._next_ready(takes_turn=True)) is not None:
-            messages += self._take_from(partition, full - len(messages))
+            self._take_from(partition, full - len(messages), messages)
 
-    def _take_from(self, partition: AssignedPartition, count: int) -> list[Message]:
-        messages = partition.records.take(count)
-        if messages:
+    def _take_from(self, partition: AssignedPartition, count: int, messages: list[Message]) -> None:
+        """Append up to `count` records of a partition to `messages`."""
+        before = len(messages)
+        messages += partition.records.take(count)  # at once: a handler of a signal may raise below
+        if len(messages) > before:
             partition.position.deliver(messages[-1])
         self._note_taken(partition)
-        return messages
 
     def _relieve_feeds(self, pending: PendingMessages, room: int) -> None:
         """Let feeds go on that bring no more until their records are taken. At most `room` messages are added.
@@ -311,9 +330,9 @@ class Merge:
                 records.reserve()
                 self._workers.wake(feed)
             else:
-                taken = self._take_from(partition, min(records.ready_count, room))
-                pending.add(taken)
-                room -= len(taken)
+                before = len(pending.messages)
+                self._take_from(partition, min(records.ready_count, room), pending.messages)
+                room -= len(pending.messages) - before
 
     def _next_ready(self, *, takes_turn: bool = False) -> AssignedPartition | None:
         """The next partition with records of the store. With `takes_turn` the next call begins after that partition.

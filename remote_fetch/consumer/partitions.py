@@ -9,6 +9,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -19,7 +20,7 @@ from remote_fetch.consumer.due_work import DueWork
 from remote_fetch.consumer.feed_context import FeedContext
 from remote_fetch.consumer.handover import Handover
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
-from remote_fetch.consumer.offsets import BEGINNING, COMMITTED, END, STORED, may_be_tiered, named_epoch
+from remote_fetch.consumer.offsets import BEGINNING, COMMITTED, END, INVALID, STORED, may_be_tiered, named_epoch
 from remote_fetch.consumer.positions import Positions
 from remote_fetch.consumer.settings import ConsumerSettings, ResetPolicy
 from remote_fetch.consumer.states import Mode, PartitionState
@@ -135,6 +136,22 @@ class Partitions:
     def note_empty_poll(self, now_s: float) -> None:
         """Note that librdkafka was polled and had no record of any partition."""
         self._handover.note_empty_poll(now_s)
+
+    def take_back(self) -> None:
+        """Send librdkafka back to the application's positions, because a handler of a signal has ended a call.
+
+        confluent_kafka drops the records that the call has taken. They cannot be found if reading began at the end of
+        the log, and the application has got no record yet.
+        """
+        if self.positions.are_frozen:
+            return
+        with contextlib.suppress(KafkaException):  # else the handler's error would not be raised
+            for partition in [each for each in self.assigned.values() if each.state.is_fetched]:
+                offset, epoch = partition.goes_on_at
+                is_found = offset >= 0 or offset in (BEGINNING, STORED)
+                if is_found and self._handover.position(partition) not in (INVALID, offset):
+                    self._transitions.apply(partition, partition.state.taken_back(offset, epoch))
+        self.note_change()
 
     # ------------------------------------------------------------------------------------- what the application does
 

@@ -38,8 +38,8 @@ class PendingMessages:
         for message in self.messages[self._held_count :]:
             partition = self._assigned.get(key_of_message(message))
             if partition is not None and not partition.position.is_held and message.error() is None:
+                self._held[partition.key] = partition  # first: what is held has to be released
                 partition.position.hold(message)
-                self._held[partition.key] = partition
         self._held_count = len(self.messages)
 
     def drop_outdated(self) -> None:
@@ -54,6 +54,13 @@ class PendingMessages:
         self.messages[: self._held_count], self._held_count = kept, len(kept)
         for key in outdated:
             del self._held[key]
+
+    def deliver(self) -> None:
+        """Move positions after messages of the store that came last. A handler of a signal may have raised before."""
+        for message in self.messages[self._held_count :]:
+            partition = self._assigned.get(key_of_message(message))
+            if partition is not None and partition.state.is_readable:
+                partition.position.deliver(message)
 
     def release(self) -> None:
         """Move the positions after the messages, because `consume` returns them."""

@@ -9,7 +9,8 @@ Rules of the file:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from confluent_kafka import KafkaException, TopicPartition
 
@@ -22,6 +23,8 @@ from remote_fetch.consumer.settings import ConsumerSettings
 from remote_fetch.deadline import Clock
 
 __all__ = ["Positions"]
+
+T = TypeVar("T")
 
 _STORE_EVERY_S = 0.1
 """How often positions are stored for librdkafka's auto-commit."""
@@ -57,14 +60,18 @@ class Positions:
         """Take no more positions from librdkafka, because they are ahead of the application's."""
         self._are_frozen = True
 
-    @contextlib.contextmanager
-    def frozen(self) -> Iterator[None]:
-        """As `freeze`, during a call of librdkafka's `consume`. A callback in it may close or consume, too."""
+    def frozen_during(self, consume: Callable[[], T]) -> T:
+        """Call librdkafka's `consume`, and take no positions while it runs. A callback in it may close or consume, too."""
         was_ahead, self._are_ahead = self._are_ahead, True
         try:
-            yield
+            return consume()
         finally:
             self._are_ahead = was_ahead
+
+    @property
+    def are_frozen(self) -> bool:
+        """Whether no positions are taken from librdkafka."""
+        return self._are_frozen or self._are_ahead
 
     def refresh(self, keys: Iterable[Key] | None = None) -> None:
         """Take librdkafka's positions in the partitions that it reads, if `keys` names them. None: in all of them.
@@ -74,7 +81,7 @@ class Positions:
         named = self._assigned if keys is None else [key for key in keys if key in self._assigned]
         chosen = map(self._assigned.__getitem__, named)
         fetched = [partition for partition in chosen if partition.state.is_fetched]
-        if not fetched or self._are_frozen or self._are_ahead:
+        if not fetched or self.are_frozen:
             return
         found = self._librdkafka.position([partition.topic_partition() for partition in fetched])
         for partition, answer in zip(fetched, found, strict=True):

@@ -197,6 +197,11 @@ class PartitionState:
         """
         return (replace(self, offset=offset, leader_epoch=leader_epoch) if self.mode is Mode.BROKER else self), ()
 
+    def taken_back(self, offset: int, leader_epoch: int | None) -> Step:
+        """Let librdkafka give the records from `offset` on once more, because the application did not get them."""
+        state = replace(self, offset=offset, leader_epoch=leader_epoch, handover_retries=0)
+        return state, (HandOver(offset, leader_epoch),)
+
     def is_overdue(self, now_s: float, empty_poll_at_s: float, watchdog_s: float) -> bool:
         """Whether librdkafka should have given a record since the hand-over. The limit doubles with each repetition.
 

@@ -87,12 +87,10 @@ class Transitions:
 
     def read_again(self, partition: AssignedPartition) -> None:
         """Read the store from the application's position on once more. The records that wait are dropped."""
-        known, begun, feed = partition.position, partition.state, partition.feed
-        is_begun = known.next_offset >= 0
-        offset, epoch = (known.next_offset, known.leader_epoch) if is_begun else (begun.offset, begun.leader_epoch)
+        feed, (offset, epoch) = partition.feed, partition.goes_on_at
         if offset <= TAIL and feed is not None:  # the log has grown since the feed counted back from its end
             offset = feed.first_offset
-        self.apply(partition, begun.sought(offset, leader_epoch=epoch))
+        self.apply(partition, partition.state.sought(offset, leader_epoch=epoch))
 
     def _carry_out(self, partition: AssignedPartition, action: Action) -> None:
         match action:

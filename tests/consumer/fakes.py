@@ -46,7 +46,7 @@ class FakeLibrdkafka:
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or Clock()
         self.calls: list[tuple[Any, ...]] = []
-        self.live: deque[Message | Exception] = deque()
+        self.live: deque[Message | BaseException] = deque()
         self.positions: dict[int, int] = {}
         self.high_watermark: int | None = None
         self.stored: dict[int, int] = {}
@@ -65,7 +65,7 @@ class FakeLibrdkafka:
             self._clock.now_s += timeout
             return None
         given = self.live.popleft()
-        if isinstance(given, Exception):
+        if isinstance(given, BaseException):
             raise given
         return self._given(given)
 

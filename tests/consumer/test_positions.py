@@ -13,17 +13,20 @@ from tests.consumer.fakes import Bench, live
 def test_frozen_positions_do_not_follow_librdkafka() -> None:
     bench = Bench({0: END})
     bench.librdkafka.positions[0] = 40
-    with bench.partitions.positions.frozen():
-        bench.partitions.positions.refresh()
+    positions = bench.partitions.positions
+    positions.frozen_during(positions.refresh)
     assert bench.partition(0).position.next_offset == INVALID
     bench.partitions.positions.refresh()
     assert bench.partition(0).position.next_offset == 40
-    with bench.partitions.positions.frozen():  # a callback consumes, too, and closes the consumer
-        with bench.partitions.positions.frozen():
-            pass
+
+    def consume() -> None:
+        """A callback consumes, too, and closes the consumer."""
+        positions.frozen_during(list)
         bench.librdkafka.positions[0] = 41
-        bench.partitions.positions.refresh()
-        bench.partitions.positions.freeze()
+        positions.refresh()
+        positions.freeze()
+
+    positions.frozen_during(consume)
     assert bench.partition(0).position.next_offset == 40
     bench.partitions.positions.refresh()
     assert bench.partition(0).position.next_offset == 40

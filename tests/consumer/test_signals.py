@@ -6,9 +6,11 @@ that raises at each of these places in turn stands for the handler.
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -16,16 +18,18 @@ from types import FrameType
 from typing import TypeVar
 
 import pytest
-from confluent_kafka import OFFSET_END, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Message, Producer, TopicPartition
 
+import remote_fetch.session.brokers
+from remote_fetch import RemoteConsumer
 from remote_fetch.config import Config
 from remote_fetch.consumer.callbacks import Callbacks
 from remote_fetch.consumer.metrics import Metrics
-from remote_fetch.consumer.offsets import STORED
+from remote_fetch.consumer.offsets import END, STORED
 from remote_fetch.consumer.remote import Remote
 from remote_fetch.consumer.settings import ConsumerSettings
 from remote_fetch.observe import ignore
-from tests.consumer.fakes import Bench, FakeLibrdkafka
+from tests.consumer.fakes import Bench, FakeLibrdkafka, live
 
 T = TypeVar("T")
 
@@ -75,17 +79,21 @@ def at_each_place(least: int) -> Iterator[Handler]:
             return
 
 
-def offsets_with(handler: Handler, is_flushed: bool) -> list[int]:
-    """The offsets of 6 records in two chunks that polls give. `is_flushed`: positions are asked for in between."""
+def offsets_with(handler: Handler, way: str) -> list[int]:
+    """The offsets of 6 records in two chunks that the calls give. `flush`: positions are asked for between polls."""
     bench = Bench({0: 0})
     feed, given = None, list[Message | None]()
+
+    def call() -> list[Message | None]:
+        return list(bench.merge.consume(2, 0)) if way == "consume" else [bench.merge.poll(0)]
+
     for _ in range(14):
         if bench.feed(0) is not feed:
             feed = bench.feed(0)
             for start in range(feed.first_offset, 6, 3):
                 bench.give(0, range(start, min(start + 3, 6)))
-        given.append(handler.during(lambda: bench.merge.poll(0)))
-        if is_flushed:
+        given += handler.during(call) or []
+        if way == "flush":
             handler.during(bench.merge.flush_position)
         bench.clock.now_s += 0.03
     bench.merge.flush_position()
@@ -94,13 +102,10 @@ def offsets_with(handler: Handler, is_flushed: bool) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("is_flushed", [False, True])
-def test_a_poll_that_a_handler_ends_loses_at_most_the_record_that_it_was_to_return(is_flushed: bool) -> None:
+@pytest.mark.parametrize("way", ["poll", "flush", "consume"])
+def test_a_call_that_a_handler_ends_loses_no_record_of_the_store(way: str) -> None:
     for handler in at_each_place(100):
-        found = offsets_with(handler, is_flushed)
-        assert len(found) >= 5, (handler.place, found)
-        assert found == sorted(set(found)), (handler.place, found)
-    assert found == list(range(6))
+        assert offsets_with(handler, way) == list(range(6)), handler.place
 
 
 def test_a_hand_over_that_a_handler_ends_is_made_good() -> None:
@@ -166,3 +171,90 @@ def test_what_is_assigned_is_read_although_a_handler_ends_the_assignment(tmp_pat
             assert (live.state.mode, live.state.is_fetching) == ("broker", True), handler.place
             assert ("resume", 1) in librdkafka.calls, handler.place
         remote.close()
+
+
+@pytest.mark.parametrize(("first", "second"), [("poll", "poll"), ("consume", "consume"), ("consume", "poll")])
+def test_librdkafka_is_sent_back_to_what_its_call_has_dropped(first: str, second: str) -> None:
+    bench = Bench({0: 0, 1: 0, 2: END, 3: END})
+    for number in (0, 1):
+        bench.end(number, 8)
+    bench.run_due_work()
+    librdkafka = bench.librdkafka
+    librdkafka.calls_since()
+
+    def call(way: str) -> list[Message | None]:
+        return [bench.merge.poll(0)] if way == "poll" else list(bench.merge.consume(2, 0))
+
+    librdkafka.live.append(live(0, 8))
+    librdkafka.positions = {0: 9}
+    given = call(first)
+    librdkafka.live.append(Alarm())
+    librdkafka.positions = {0: 9, 1: 10, 2: 50}
+    with pytest.raises(Alarm):
+        call(second)
+    assert [message.offset() for message in given if message is not None] == [8]
+    assert {call[:3] for call in librdkafka.calls_since() if call[0] != "resume"} == {("seek", 1, 8)}
+    librdkafka.positions = {0: 9}
+    bench.partitions.positions.store()
+    assert librdkafka.stored == {0: 9, 1: 8}
+
+
+def test_no_record_is_lost_if_handlers_raise_while_librdkafka_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a real librdkafka. Each record comes at about the time of a signal, and so do statistics."""
+    monkeypatch.setattr(remote_fetch.session.brokers, "CLUSTER_TIMEOUT_MS", 500)  # the cluster describes no topics
+    producer = Producer({"bootstrap.servers": "unused:1", "test.mock.num.brokers": 1, "log_level": 2, "linger.ms": 0})
+    (broker,) = producer.list_topics(timeout=30).brokers.values()
+    producer.produce("t", b"v", partition=0)
+    assert producer.flush(60) == 0
+    main, is_armed, raised = threading.get_ident(), False, 0
+    records = 400
+
+    def handler(*_: object) -> None:
+        nonlocal is_armed, raised
+        if is_armed:
+            is_armed, raised = False, raised + 1
+            raise Alarm
+
+    def send() -> None:
+        """Only to the main thread: a signal ends the thread of the cluster."""
+        for number in range(1, records):
+            producer.produce("t", b"v", partition=0)
+            producer.poll(number % 5 / 1000)
+            signal.pthread_kill(main, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    consumer = RemoteConsumer(
+        {
+            "bootstrap.servers": f"127.0.0.1:{broker.port}",
+            "group.id": "g",
+            "fetch.remote.enabled": True,
+            "fetch.wait.max.ms": 10,
+            "statistics.interval.ms": 10,
+            "stats_cb": lambda _: None,
+        }
+    )
+    sending = threading.Thread(target=send)
+    try:
+        consumer.assign([TopicPartition("t", 0, OFFSET_BEGINNING)])
+        sending.start()
+        given, left = list[Message](), 100
+        while len(given) < records and left:
+            got = list[Message | None]()
+            with suppress(Alarm):
+                is_armed = True
+                got += consumer.consume(3, 0.1) if len(given) % 2 else [consumer.poll(0.1)]
+                is_armed = False
+            given += filter(None, got)
+            left -= not any(got) and not sending.is_alive()
+        assert [message.offset() for message in given] == list(range(records))
+        assert raised
+        with suppress(Alarm):  # it may have come in a callback of the last call
+            consumer.commit(asynchronous=False)
+        assert consumer.committed([TopicPartition("t", 0)], 60)[0].offset == records
+    finally:
+        is_armed = False
+        sending.join()
+        signal.signal(signal.SIGUSR1, before)
+        with suppress(Alarm):
+            consumer.close()
+        producer.purge()

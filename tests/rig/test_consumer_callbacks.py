@@ -1,15 +1,17 @@
-"""Callbacks of the application that raise: no record is lost or doubled, and `close` ends."""
+"""Callbacks of the application and handlers of signals that raise: no record is lost or doubled, and `close` ends."""
 
 from __future__ import annotations
 
 import itertools
+import signal
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from remote_fetch import RemoteConsumer
 from tests.rig import topics
@@ -50,6 +52,84 @@ class Failing:
 
     def log(self, *_: Any) -> None:
         self.named("log")()
+
+
+class Alarm(BaseException):
+    """Raised by a handler of a signal."""
+
+
+class Alarms:
+    """Sends signals to the main thread while `is_armed`, of which a handler raises Alarm, at most `most` times."""
+
+    def __init__(self, most: int) -> None:
+        self.is_armed = self._is_over = False
+        self.raised, self._most = 0, most
+        self._main = threading.get_ident()
+        self._thread = threading.Thread(target=self._send)
+
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGUSR1, self._handle)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.is_armed, self._is_over = False, True
+        self._thread.join()
+        signal.signal(signal.SIGUSR1, self._before)
+
+    def _handle(self, *_: object) -> None:
+        if self.is_armed and self.raised < self._most:
+            self.is_armed = False
+            self.raised += 1
+            raise Alarm
+
+    def _send(self) -> None:
+        pauses = itertools.cycle((0.001, 0.004, 0.02))
+        while not self._is_over:
+            time.sleep(next(pauses))
+            signal.pthread_kill(self._main, signal.SIGUSR1)
+
+
+@pytest.mark.parametrize("protocol", [name for name in PROTOCOLS if name != "assigned"])
+def test_handlers_of_signals_raise(rig_43: Rig, topic: str, protocol: str) -> None:
+    """The application goes on after each, as after a time limit. It gets each record once."""
+    expected = topics.broker_records(rig_43, topic, 0, "read_committed")
+    end, group = topics.offsets(rig_43, topic, 0).latest, f"signals-{protocol}"
+    consumer = RemoteConsumer(
+        {
+            **config_of(rig_43),
+            **PROTOCOLS[protocol],
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "auto.commit.interval.ms": 50,
+            "fetch.remote.enabled": True,
+            "fetch.message.max.bytes": 4_000,
+            "statistics.interval.ms": 20,
+            "stats_cb": str,
+            "on_commit": lambda *_: None,
+        }
+    )
+    consumer.subscribe([topic], on_assign=lambda *_: None, on_revoke=lambda *_: None)
+    found: list[OracleRecord] = []
+    deadline = time.monotonic() + _DEADLINE_S
+    with Alarms(500) as alarms:
+        for call in itertools.count():
+            if consumer.position([TopicPartition(topic, 0)])[0].offset == end:
+                break
+            assert time.monotonic() < deadline, (found[-1:], alarms.raised)
+            messages: list[Message | None] = []
+            with suppress(Alarm):
+                alarms.is_armed = True
+                messages += consumer.consume(5, 0.5) if call % 2 else [consumer.poll(0.5)]
+                alarms.is_armed = False
+            found += [topics.oracle_record(message) for message in messages if message is not None]
+    with suppress(Alarm):
+        consumer.close()
+    assert found == expected
+    assert alarms.raised
+    asking = Consumer({"bootstrap.servers": rig_43.bootstrap, "group.id": group})
+    assert asking.committed([TopicPartition(topic, 0)], 30)[0].offset == end
+    asking.close()
 
 
 @pytest.mark.parametrize("protocol", [name for name in PROTOCOLS if name != "assigned"])
