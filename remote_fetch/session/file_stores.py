@@ -30,7 +30,7 @@ from remote_fetch.fetch.registry import check_slashes
 from remote_fetch.locate.replay_cache import MAX_FILE_BYTES, StoreFailed
 from remote_fetch.session.filesystems import folder_of, is_object_store, open_filesystem
 
-__all__ = ["Directory", "TimedStore", "UrlStore", "open_file_store"]
+__all__ = ["Directory", "TimedStore", "UrlStore", "open_file_store", "write_whole"]
 
 T = TypeVar("T")
 
@@ -75,16 +75,21 @@ class Directory:
         for name, data in files.items():
             path = self._root / name
             path.parent.mkdir(mode=_OURS_ALONE, exist_ok=True)
-            # The name is new, so that no two processes write one file. `mkstemp` lets its owner alone read it.
-            handle, draft = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".draft")
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(data)
-                os.replace(draft, path)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(draft)
-                raise
+            write_whole(path, data)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that its owner alone may read. It has all of `data`, or stays as it was. Raises OSError."""
+    # The name is new, so that no two processes write one file. `mkstemp` lets its owner alone read it.
+    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".draft")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(draft, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(draft)
+        raise
 
 
 class UrlStore:

@@ -22,6 +22,7 @@ from remote_fetch.locate.snapshot import SnapshotOrigin, dump_timelines, load_ti
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata, Uuid
 from remote_fetch.observe import Notice, Observer, SegmentScanned
+from remote_fetch.session.file_stores import write_whole
 from remote_fetch.session.parallel import all_at_once
 from remote_fetch.session.storage import Storage
 from remote_fetch.session.surveyor import listings_of
@@ -91,8 +92,11 @@ def save_snapshot(name: str, timelines: Sequence[Timeline], measurer: Locator) -
     """
     measured = [with_real_ends(measurer, timeline) for timeline in timelines]
     origin = SnapshotOrigin("", Uuid(bytes(16)), 1, ())  # no replay goes on from this file
-    Path(name).touch(0o600)
-    Path(name).write_bytes(dump_timelines(measured, origin=origin))
+    path, data = Path(name).resolve(), dump_timelines(measured, origin=origin)
+    if path.exists() and not path.is_file():  # such as /dev/stdout
+        path.write_bytes(data)
+    else:
+        write_whole(path, data)
 
 
 def open_broker_locator(settings: Settings, cluster: Cluster, say: Callable[[str], None]) -> BrokerLocator:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -245,10 +247,25 @@ def test_metadata_that_locates_nothing_is_counted(
     assert [record.levelname for record in lines] == ["WARNING", "WARNING"]
 
 
-def test_a_saved_listing_reads_without_one(run: Run, bucket: str, tmp_path: Path) -> None:
+def test_a_saved_listing_reads_without_one(
+    run: Run, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     saved = tmp_path / "timelines.bin"
     assert run("ls", "--url", bucket, "--save", str(saved)).stdout == run("ls", "--url", bucket).stdout
     assert saved.stat().st_mode & 0o077 == 0
+    whole = saved.read_bytes()
+    saved.write_bytes(b"of an earlier run")
+    saved.chmod(0o644)
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "replace", full)
+        assert "No space left" in run("ls", "--url", bucket, "--save", str(saved)).stderr
+    assert (saved.read_bytes(), [*tmp_path.glob(".*.draft")]) == (b"of an earlier run", []), "all of it, or nothing"
+    assert run("ls", "--url", bucket, "--save", str(saved)).code == 0
+    assert (saved.read_bytes(), saved.stat().st_mode & 0o077) == (whole, 0), "an older file becomes private too"
+    assert run("ls", "--url", bucket, "--save", os.devnull).code == 0
     snapshot = ("-X", "remote.locator=snapshot", "-X", f"remote.locator.snapshot.file={saved}")
     read = ("cat", "-t", "shop", "-e", "-q", "--url", bucket)
     found = run(*read, *snapshot)
