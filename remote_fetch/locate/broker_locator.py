@@ -38,7 +38,7 @@ _NO_LIMIT = 2**63 - 1
 
 
 @dataclass(slots=True)
-class _Told:
+class _Answers:
     """The answers of a leader about one partition, under one isolation level."""
 
     isolation: IsolationLevel
@@ -80,7 +80,7 @@ class BrokerLocator(Locator):
         self._say = say
         self._is_off = False
         self._has_located = False
-        self._told: dict[TopicIdPartition, _Told] = {}
+        self._answers: dict[TopicIdPartition, _Answers] = {}
 
     def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
         """All partitions of an existing topic (NAME or NAME:ID), tiered or not, for any `numbers`.
@@ -97,29 +97,29 @@ class BrokerLocator(Locator):
 
         Raises Unlocatable if no leader answers, and KafkaException if the broker refuses.
         """
-        told = self._told.get(partition)
-        if told is not None:
-            return told.timeline(partition)
+        answers = self._answers.get(partition)
+        if answers is not None:
+            return answers.timeline(partition)
         isolation = IsolationLevel.READ_UNCOMMITTED
         log = self._cluster.log_bounds(partition, isolation)
         return self.reach(partition, log.log_start_offset or 0, log.end_offset or 0, isolation=isolation)
 
     def refresh(self, partition: TopicIdPartition) -> Timeline:
         """As `Locator.refresh`: every offset that was asked is asked again. Raises what `timeline` raises."""
-        told = self._told.get(partition)
-        if told is None:
+        answers = self._answers.get(partition)
+        if answers is None:
             return self.timeline(partition)
-        again = self._told[partition] = _Told(told.isolation)
-        for segment_id, offset in told.aborted:
-            known = told.segments.get(segment_id)
-            answer = self._ask(partition, offset, told.isolation)
+        again = self._answers[partition] = _Answers(answers.isolation)
+        for segment_id, offset in answers.aborted:
+            known = answers.segments.get(segment_id)
+            answer = self._ask(partition, offset, answers.isolation)
             if answer is None or answer.location is None:
                 continue
             if known is not None and answer.location.segment_id == segment_id.id:
                 segment = _segment_of(partition, answer.location, known.start_offset, known.end_offset)
             else:
                 stop = known.end_offset + 1 if known is not None else offset + 1
-                segment = self._segment(partition, offset, answer, floor=offset, stop=stop, isolation=told.isolation)
+                segment = self._segment(partition, offset, answer, floor=offset, stop=stop, isolation=answers.isolation)
             again.add(segment, offset, answer)
         return again.timeline(partition)
 
@@ -128,13 +128,13 @@ class BrokerLocator(Locator):
 
         Raises Unlocatable if no leader answers.
         """
-        told = self._told.setdefault(partition, _Told(IsolationLevel.READ_UNCOMMITTED))
-        answer = self._ask(partition, offset, told.isolation)
+        answers = self._answers.setdefault(partition, _Answers(IsolationLevel.READ_UNCOMMITTED))
+        answer = self._ask(partition, offset, answers.isolation)
         if answer is not None and answer.location is not None:
-            stop = max((segment.end_offset for segment in told.segments.values()), default=offset) + 1
-            segment = self._segment(partition, offset, answer, floor=offset, stop=stop, isolation=told.isolation)
-            told.add(told.segments.get(segment.segment_id, segment), offset, answer)
-        return told.timeline(partition)
+            stop = max((segment.end_offset for segment in answers.segments.values()), default=offset) + 1
+            segment = self._segment(partition, offset, answer, floor=offset, stop=stop, isolation=answers.isolation)
+            answers.add(answers.segments.get(segment.segment_id, segment), offset, answer)
+        return answers.timeline(partition)
 
     def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
         """As `Locator.end_is_inferred`: always. No metadata record confirms an end, and `measure` asks for none."""
@@ -150,9 +150,9 @@ class BrokerLocator(Locator):
         most: int = _NO_LIMIT,
     ) -> Timeline:
         """As `StepwiseLocator.reach`. Raises Unlocatable if the leader has no usable answer for the first offset."""
-        told = self._told[partition] = _Told(isolation)
+        answers = self._answers[partition] = _Answers(isolation)
         offset, stop = first_offset, stop_offset
-        while offset < stop and len(told.segments) < most:
+        while offset < stop and len(answers.segments) < most:
             try:
                 answer = self._ask(partition, offset, isolation)
                 if answer is None or answer.location is None:
@@ -161,15 +161,15 @@ class BrokerLocator(Locator):
                     stop = min(stop, answer.last_stable_offset)
                 if offset >= stop:
                     break
-                floor = offset if told.segments else max(answer.log_start_offset, 0)
+                floor = offset if answers.segments else max(answer.log_start_offset, 0)
                 segment = self._segment(partition, offset, answer, floor=floor, stop=stop, isolation=isolation)
             except Unlocatable:
-                if not told.segments:
+                if not answers.segments:
                     raise
                 break
-            told.add(segment, offset, answer)
+            answers.add(segment, offset, answer)
             offset = segment.end_offset + 1
-        return told.timeline(partition)
+        return answers.timeline(partition)
 
     def _ask(self, partition: TopicIdPartition, offset: int, isolation: IsolationLevel) -> Answer | None:
         """The answer for one offset. None: the locator is off. Raises Unlocatable."""

@@ -109,20 +109,20 @@ class LocationMessages:
         return Answer(location, aborted, found.last_stable_offset, found.log_start_offset, bool(found.records))
 
     def _location(self, found: Any, partition: TopicIdPartition, offset: int) -> Location | None:
-        told = {
+        values = {
             field.role: getattr(found, _attribute(self._response, field.name))
             for field in self._schema.response
             if field.struct == "PartitionData"
         }
-        segment_id = told["segment_id"]
+        segment_id = values["segment_id"]
         if segment_id is None or segment_id.int == 0:
             return None
-        custom_metadata = told["custom_metadata"]
+        custom_metadata = values["custom_metadata"]
         if custom_metadata is not None and len(custom_metadata) > _MAX_METADATA_BYTES:
             raise _unusable(partition, offset, f"custom metadata of {len(custom_metadata)} bytes")
         numbers = {
             role: value if isinstance(value, int) and value >= 0 else None
-            for role, value in told.items()
+            for role, value in values.items()
             if role not in ("segment_id", "custom_metadata")
         }
         return Location(

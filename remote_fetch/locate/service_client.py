@@ -215,8 +215,8 @@ def _retry_after_s(answer: Answer) -> float:
 def _error_of(answer: Answer) -> RemoteFetchError:
     """The error of an answer that is no 200."""
     status, refusal = answer.status, parse_refusal(answer.body)
-    told = f"{status} {refusal.code}".strip()
-    text = f"({told}{': ' if refusal.message else ''}{refusal.message})"
+    code = f"{status} {refusal.code}".strip()
+    text = f"({code}{': ' if refusal.message else ''}{refusal.message})"
     if status == 401:
         return StorageDenied(
             f"the service does not accept the credentials {text}",

@@ -168,8 +168,8 @@ def _failure_of(error: Exception) -> Exception:
     if refused is not None:
         return StorageUnavailable(f"TLS with the service failed: {refused.reason or type(refused).__name__}")
     if isinstance(error, urllib3.exceptions.NewConnectionError | urllib3.exceptions.NameResolutionError):
-        told = next((one.strerror for one in causes if isinstance(one, OSError) and one.strerror), None)
-        return StorageUnavailable(f"the service cannot be reached: {told or 'no connection'}", may_have_sent=False)
+        fault = next((one.strerror for one in causes if isinstance(one, OSError) and one.strerror), None)
+        return StorageUnavailable(f"the service cannot be reached: {fault or 'no connection'}", may_have_sent=False)
     if isinstance(error, urllib3.exceptions.ConnectTimeoutError):
         return StorageConnectTimeout("the service could not be connected in time")
     if isinstance(error, urllib3.exceptions.TimeoutError) or any(isinstance(one, TimeoutError) for one in causes):
