@@ -119,7 +119,6 @@ class RangeReader:
         self._policy = policy
         self._max_bytes = max_bytes
         self._observer = observer
-        self._closed = threading.Event()
         self._budget = budget
         self.range_bytes = min(range_bytes, max_bytes)
         self.max_parallel = max(1, min(max_threads, max_bytes // self.range_bytes))
@@ -331,10 +330,8 @@ class RangeReader:
 
     def close(self) -> int:
         """Cancel waiting requests, end the threads and close the fetcher. Return how many GETs still run."""
-        if self._closed.is_set():
-            return 0
-        self._closed.set()
-        self._end_threads.detach()
+        if self._end_threads.detach() is None:
+            return 0  # it is closed
         left_behind = self._pool.close(min(self._policy.timeout_ms, _CLOSE_WAIT_MS))
         self._fetcher.close()
         return left_behind
