@@ -36,13 +36,14 @@ from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.leases import Leases
 from remote_fetch.locate.metadata_questions import MetadataQuestions
 from remote_fetch.locate.replay import CutOff, Replay
-from remote_fetch.locate.replay_cache import Remark, ReplayCache, TopicOrigin
+from remote_fetch.locate.replay_cache import ReplayCache, TopicOrigin
 from remote_fetch.locate.replay_saver import ReplaySaver
 from remote_fetch.locate.saved_replay import SavedReplay
 from remote_fetch.locate.slices import ONE_ANSWER_S, Newcomer
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.tombstones import Tombstones
 from remote_fetch.model import TopicIdPartition, Uuid
+from remote_fetch.observe import Notice
 
 __all__ = ["METADATA_TOPIC", "METADATA_TOPICS", "MetadataTopic"]
 
@@ -107,7 +108,7 @@ class MetadataTopic:
         self._newcomer = Newcomer()
 
     @property
-    def remarks(self) -> tuple[Remark, ...]:
+    def remarks(self) -> tuple[Notice, ...]:
         """The reports of the cache so far."""
         return self._saver.remarks
 

@@ -23,11 +23,11 @@ from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.described import described_partitions
 from remote_fetch.locate.locator import Locator
 from remote_fetch.locate.metadata_replay import MetadataTopic
-from remote_fetch.locate.replay_cache import Remark
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.topics import sorted_partitions
 from remote_fetch.locate.unreadable import Unreadable, unlocatable
 from remote_fetch.model import TopicIdPartition, Uuid
+from remote_fetch.observe import Notice
 
 __all__ = ["MetadataTopicLocator"]
 
@@ -51,7 +51,7 @@ class MetadataTopicLocator(Locator):
         *,
         say: Callable[[str], None],
         recovered: Callable[[], None] = lambda: None,
-        remark: Callable[[Remark], None] = lambda _: None,
+        remark: Callable[[Notice], None] = lambda _: None,
         is_elsewhere: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -164,7 +164,7 @@ class MetadataTopicLocator(Locator):
                     f"of cluster {ours}: no segment has been copied yet, or remote.locator.bootstrap.servers names the "
                     "wrong brokers"
                 )
-                self._remark(Remark(text, is_warning=True))
+                self._remark(Notice(text, is_warning=True))
 
     def pass_on_remarks(self) -> None:
         """Give new reports of the cache to `remark`."""

@@ -22,8 +22,9 @@ from remote_fetch.formats.metadata_partitioner import metadata_partition
 from remote_fetch.locate.saved_replay import SavedReplay, dump_replay, load_replay
 from remote_fetch.locate.snapshot import SnapshotOrigin
 from remote_fetch.model import Uuid
+from remote_fetch.observe import Notice
 
-__all__ = ["MAX_FILE_BYTES", "FileStore", "Remark", "ReplayCache", "StoreFailed", "TopicOrigin"]
+__all__ = ["MAX_FILE_BYTES", "FileStore", "ReplayCache", "StoreFailed", "TopicOrigin"]
 
 MAX_FILE_BYTES = 1 << 27
 """The largest file that is read. A larger one counts as damaged."""
@@ -63,14 +64,6 @@ class TopicOrigin:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Remark:
-    """A sentence for the user about the cache or its topic."""
-
-    text: str
-    is_warning: bool
-
-
 class ReplayCache:
     """The saved replays of a store. One thread may load while another one saves."""
 
@@ -78,10 +71,10 @@ class ReplayCache:
         self._store = store
         self._is_failed = False
         self._is_damage_reported = False
-        self._remarks: list[Remark] = []
+        self._remarks: list[Notice] = []
 
     @property
-    def remarks(self) -> tuple[Remark, ...]:
+    def remarks(self) -> tuple[Notice, ...]:
         """The reports so far."""
         return tuple(self._remarks)
 
@@ -128,13 +121,13 @@ class ReplayCache:
 
     def _fail(self, text: str) -> None:
         self._is_failed = True
-        self._remarks.append(Remark(f"remote.locator.cache: {text}. Reading goes on without it", is_warning=True))
+        self._remarks.append(Notice(f"remote.locator.cache: {text}. Reading goes on without it", is_warning=True))
 
     def _report_damage(self, name: str, error: RemoteFetchError) -> None:
         if not self._is_damage_reported:
             self._is_damage_reported = True
             text = f"remote.locator.cache: {name} is not used and will be replaced: {error.message}"
-            self._remarks.append(Remark(text, is_warning=False))
+            self._remarks.append(Notice(text, is_warning=False))
 
 
 def _name(origin: TopicOrigin, topic_id: Uuid | None, number: int) -> str:

@@ -12,9 +12,10 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 
 from remote_fetch.locate.replay import Replay
-from remote_fetch.locate.replay_cache import Remark, ReplayCache, TopicOrigin
+from remote_fetch.locate.replay_cache import ReplayCache, TopicOrigin
 from remote_fetch.locate.saved_replay import SavedReplay
 from remote_fetch.model import Uuid
+from remote_fetch.observe import Notice
 
 __all__ = ["ReplaySaver"]
 
@@ -49,7 +50,7 @@ class ReplaySaver:
         return self._cache is not None and not self._is_closed
 
     @property
-    def remarks(self) -> tuple[Remark, ...]:
+    def remarks(self) -> tuple[Notice, ...]:
         """The reports of the cache so far, also those of the last save, which `close` makes."""
         return () if self._cache is None else self._cache.remarks
 

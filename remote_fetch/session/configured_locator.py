@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from remote_fetch.locate.broker_locator import BrokerLocator
     from remote_fetch.locate.cluster import Cluster
     from remote_fetch.locate.metadata_topic import MetadataTopicLocator
-    from remote_fetch.locate.replay_cache import Remark
     from remote_fetch.locate.service_client import ServiceClient
+    from remote_fetch.observe import Notice
 
 __all__ = ["ConfiguredLocator", "Planned"]
 
@@ -121,13 +121,10 @@ class ConfiguredLocator:
             None if self._metadata is None else self._metadata.open(),
             say=self.cannot_locate,
             recovered=self._can_locate,
-            remark=self._remark,
+            remark=self._observe,
             is_elsewhere="bootstrap.servers" in self._config.locator,
         )
         return self._metadata_locator
-
-    def _remark(self, remark: Remark) -> None:
-        self._observe(Notice(remark.text, is_warning=remark.is_warning))
 
     def _cluster_for(self, kind: str) -> Cluster:
         if self.brokers is None:

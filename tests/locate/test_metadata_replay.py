@@ -17,9 +17,10 @@ from remote_fetch.locate import metadata_replay
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic
 from remote_fetch.locate.metadata_topic import MetadataTopicLocator
-from remote_fetch.locate.replay_cache import Remark, ReplayCache
+from remote_fetch.locate.replay_cache import ReplayCache
 from remote_fetch.locate.unreadable import unlocatable
 from remote_fetch.model import TopicIdPartition
+from remote_fetch.observe import Notice
 from tests.locate.metadata_double import (
     COUNT,
     DATA_ID,
@@ -565,7 +566,7 @@ def test_remarks_reach_each_reader_once() -> None:
 def test_the_failure_of_the_last_save_is_passed_on() -> None:
     """A session ends its reader first, and then passes on the remarks."""
     topics, files = written(), Files()
-    heard: list[Remark] = []
+    heard: list[Notice] = []
     reader = opened(topics, Clock(), files)
     locator = MetadataTopicLocator(cast(Cluster, topics), reader, say=pytest.fail, remark=heard.append)
     locator.refresh(PARTITION)

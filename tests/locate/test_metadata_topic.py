@@ -24,9 +24,9 @@ from remote_fetch.locate import metadata_replay
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic
 from remote_fetch.locate.metadata_topic import MetadataTopicLocator
-from remote_fetch.locate.replay_cache import Remark
 from remote_fetch.locate.unreadable import Denied, Unreadable
 from remote_fetch.model import TopicIdPartition, Uuid
+from remote_fetch.observe import Notice
 from tests.at_once import at_once
 from tests.clock import Clock
 from tests.eventually import eventually
@@ -112,7 +112,7 @@ class Apart:
     def __init__(self, *, cluster: str | None = "cluster/2", settings: dict[str, str] | None = None) -> None:
         self.data = Topics(name="data", topic_id=DATA_ID, settings=settings)
         self.metadata = Topics(cluster=cluster)
-        self.remarks: list[Remark] = []
+        self.remarks: list[Notice] = []
         topic = MetadataTopic(cast(Cluster, self.metadata), timeout_ms=10_000)
         self.locator = MetadataTopicLocator(
             cast(Cluster, self.data), topic, say=lambda _: None, remark=self.remarks.append, is_elsewhere=True
@@ -422,15 +422,15 @@ def test_a_failure_that_turns_out_to_last_is_reported() -> None:
 
 
 def test_threads_pass_on_a_remark_once() -> None:
-    heard, are_two = list[Remark](), threading.Event()
+    heard, are_two = list[Notice](), threading.Event()
 
-    def remark(each: Remark) -> None:
+    def remark(each: Notice) -> None:
         heard.append(each)
         if len(heard) == 2:
             are_two.set()
         are_two.wait(0.2)
 
-    topic = SimpleNamespace(remarks=(Remark("full", is_warning=True),))
+    topic = SimpleNamespace(remarks=(Notice("full", is_warning=True),))
     locator = MetadataTopicLocator(cast(Cluster, Topics()), cast(MetadataTopic, topic), say=pytest.fail, remark=remark)
     at_once([locator.pass_on_remarks] * 2)
     assert len(heard) == 1
