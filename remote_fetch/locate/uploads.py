@@ -162,27 +162,14 @@ class Rest:
     epochs: tuple[tuple[bytes, int], ...] = ()
 
 
-class Gone:
-    """The ids of the segments that were deleted last. A late record does not bring them back."""
-
-    def __init__(self) -> None:
-        self._ids: OrderedDict[bytes, None] = OrderedDict()
-
-    def __contains__(self, segment_id: bytes) -> bool:
-        return segment_id in self._ids
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    def __iter__(self) -> Iterator[bytes]:
-        """The ids, the oldest first."""
-        return iter(self._ids)
+class Gone(OrderedDict[bytes, None]):
+    """The ids of the segments that were deleted last, the oldest first. A late record does not bring them back."""
 
     def add(self, segment_id: bytes) -> None:
         """Keep another id, and drop the oldest if there are too many."""
-        self._ids[segment_id] = None
-        if len(self._ids) > _GONE_KEPT:
-            self._ids.popitem(last=False)
+        self[segment_id] = None
+        if len(self) > _GONE_KEPT:
+            self.popitem(last=False)
 
 
 class Keys(Generic[Owner]):
