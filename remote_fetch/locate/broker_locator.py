@@ -49,15 +49,12 @@ class _Answers:
         """Take the answer for an offset. Other segments no longer reach it."""
         for known in list(self.segments.values()):
             if known.segment_id != segment.segment_id and known.start_offset <= offset <= known.end_offset:
-                self._cut(known, offset)
+                del self.segments[known.segment_id]
+                if known.start_offset < offset:
+                    self.segments[known.segment_id] = replace(known, end_offset=offset - 1)
         self.segments.pop(segment.segment_id, None)
         self.segments[segment.segment_id] = segment
         self.aborted[segment.segment_id, offset] = answer.aborted
-
-    def _cut(self, known: RemoteLogSegmentMetadata, offset: int) -> None:
-        del self.segments[known.segment_id]
-        if known.start_offset < offset:
-            self.segments[known.segment_id] = replace(known, end_offset=offset - 1)
 
     def timeline(self, partition: TopicIdPartition) -> Timeline:
         """The timeline of the answers so far. A later answer counts as finished later."""

@@ -55,6 +55,7 @@ _SASL_OF = {
     "enable.sasl.oauthbearer.": (TOKEN_MECHANISM,),
 }
 """Prefixes of settings that librdkafka reads only for these mechanisms."""
+_TLS_PREFIXES = ("ssl.", "ssl_", "enable.ssl.")
 _TLS = frozenset(
     {
         "enable.ssl.certificate.verification",
@@ -97,7 +98,7 @@ def map_properties(properties: Mapping[str, Any], token_provider: type) -> dict[
     if protocol.startswith("SASL"):
         settings |= _map_sasl(given, token_provider, lost)
     if protocol.endswith("SSL"):
-        lost += (name for name in given if _is_tls(name) and name not in _TLS)
+        lost += (name for name in given if name.startswith(_TLS_PREFIXES) and name not in _TLS)
     if lost:
         raise _without_counterpart(sorted(lost))
     if protocol.endswith("SSL"):
@@ -147,10 +148,6 @@ def _is_sasl(name: str, mechanism: str) -> bool:
     if not name.startswith(("sasl.", "enable.sasl.")):
         return False
     return all(mechanism in readers for prefix, readers in _SASL_OF.items() if name.startswith(prefix))
-
-
-def _is_tls(name: str) -> bool:
-    return name.startswith(("ssl.", "ssl_", "enable.ssl."))
 
 
 def _provider_of(callback: Callable[[str], tuple[Any, ...]], config: str, token_provider: type) -> Any:

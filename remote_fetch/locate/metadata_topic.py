@@ -83,7 +83,9 @@ class MetadataTopicLocator(Locator):
         cluster answers, and the metadata topic is there, that is BrokerUnavailable.
         """
         if topic is None:
-            return sorted_partitions(self._read_all(self._known()))
+            if self._topic is None:
+                raise Unlocatable("no remote storage is configured")
+            return sorted_partitions(self._read_all(self._topic))
         if self._topic is not None and not self._rests:
             self._topic.cluster.connect()  # over a slow line its clients need seconds, and so does the next question
         found = described_partitions(self._cluster, topic)
@@ -183,8 +185,3 @@ class MetadataTopicLocator(Locator):
         if topic is not None:
             self._topic = topic
             self._remarked = 0
-
-    def _known(self) -> MetadataTopic:
-        if self._topic is None:
-            raise Unlocatable("no remote storage is configured")
-        return self._topic
