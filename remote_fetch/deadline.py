@@ -58,12 +58,7 @@ def join_all(threads: Collection[threading.Thread], until: Deadline) -> int:
 
 
 def retry(
-    ask: Callable[[], T],
-    error_type: type[E],
-    *,
-    until: Deadline,
-    pause_s: float,
-    may_pass: Callable[[E], bool],
+    ask: Callable[[], T], error_type: type[E], *, until: Deadline, pause_s: float, may_pass: Callable[[E], bool]
 ) -> T:
     """Call `ask` until it succeeds, and return its result.
 

@@ -134,10 +134,7 @@ class PlannedLocator(LocatorOver, KnownTimelines):
     """
 
     def __init__(
-        self,
-        timelines: Iterable[Timeline],
-        inferred: Collection[RemoteLogSegmentId],
-        open_rest: Callable[[], Locator],
+        self, timelines: Iterable[Timeline], inferred: Collection[RemoteLogSegmentId], open_rest: Callable[[], Locator]
     ) -> None:
         super().__init__(timelines)
         self._inferred = inferred
