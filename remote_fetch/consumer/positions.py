@@ -61,7 +61,7 @@ class Positions:
         self._are_frozen = True
 
     def frozen_during(self, consume: Callable[[], T]) -> T:
-        """Call librdkafka's `consume`, and take no positions while it runs. A callback in it may close or consume, too."""
+        """Call librdkafka's `consume`, and take no positions while it runs. A callback in it may close or consume."""
         was_ahead, self._are_ahead = self._are_ahead, True
         try:
             return consume()
