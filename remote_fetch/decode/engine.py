@@ -1,7 +1,9 @@
 """The choice of the engine: the native library if it was built, else a reference module in plain Python.
 
-Rules of the file: the only import of the native library. It is not a statement, because the library has no source that
-tools could find.
+Rules of the file:
+
+- The only import of the native library. It is not a statement, because the library may be missing.
+- `_native.pyi` has the types of both engines.
 """
 
 from __future__ import annotations

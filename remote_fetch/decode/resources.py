@@ -9,10 +9,13 @@ Rules of the file:
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from remote_fetch.decode import run_reference
 from remote_fetch.decode.engine import installed
+
+if TYPE_CHECKING:
+    from remote_fetch.decode import _native
 
 __all__ = ["ColumnMemory", "DecodeThreads"]
 
@@ -28,9 +31,9 @@ class ColumnMemory:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self._kept: Any = _ENGINE.ColumnMemory(max_bytes)
+        self._kept: _native.ColumnMemory = _ENGINE.ColumnMemory(max_bytes)
 
-    def of(self, engine: ModuleType) -> Any:
+    def of(self, engine: ModuleType) -> _native.ColumnMemory | None:
         """The memory for a decoder of `engine`, None if that is not the installed one."""
         return self._kept if engine is _ENGINE else None
 
@@ -47,14 +50,14 @@ class DecodeThreads:
     """
 
     def __init__(self, most: int) -> None:
-        self._own: Any = _ENGINE.DecodeThreads(most)
+        self._own: _native.DecodeThreads = _ENGINE.DecodeThreads(most)
 
     @property
     def count(self) -> int:
         """How many there are now."""
-        return int(self._own.count)
+        return self._own.count
 
-    def of(self, engine: ModuleType) -> Any:
+    def of(self, engine: ModuleType) -> _native.DecodeThreads:
         """The threads for a decoder of `engine`. There are none if it is not the installed one."""
         return self._own if engine is _ENGINE else engine.DecodeThreads(0)
 
@@ -63,4 +66,4 @@ class DecodeThreads:
 
         A run that was not begun is decoded by the thread that waits for it.
         """
-        return int(self._own.close(timeout_ms))
+        return self._own.close(timeout_ms)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from types import ModuleType
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from remote_fetch.decode import run_reference
 from remote_fetch.decode.decoded_rows import DecodedRows, RunRows, Tables
@@ -24,6 +24,9 @@ from remote_fetch.decode.resources import ColumnMemory, DecodeThreads
 from remote_fetch.decode.run_status import FAULTS, RunStatus
 from remote_fetch.errors import CorruptSegment, DecompressionLimit
 from remote_fetch.formats.batches import BatchHeader
+
+if TYPE_CHECKING:
+    from remote_fetch.decode import _native
 
 __all__ = ["BatchReader", "Bounds", "Cut", "DecodedRun", "RunReader", "RunsAhead", "Start", "is_native"]
 
@@ -153,7 +156,7 @@ class RunReader:
     ) -> None:
         self._engine = engine = engine or _ENGINE
         self._tables = Tables(topic, partition, columns, bounds.max_rows, engine)
-        self._decoder = engine.RunDecoder(
+        self._decoder: _native.RunDecoder = engine.RunDecoder(
             self._tables.decoded,
             segment_offsets=(bounds.segment_start, bounds.segment_end),
             stop_offset=bounds.stop_offset,
@@ -201,13 +204,13 @@ class RunReader:
 class RunsAhead:
     """Runs that another thread decodes."""
 
-    def __init__(self, ahead: Any, decoded: Callable[[_Run], DecodedRun]) -> None:
+    def __init__(self, ahead: _native.Ahead, decoded: Callable[[_Run], DecodedRun]) -> None:
         self._ahead, self._decoded = ahead, decoded
 
     def wait(self, timeout_ms: int) -> list[DecodedRun]:
         """The runs, once. Decodes them in this thread if no other one has begun to. Raises TimeoutError."""
         for _ in range(max(timeout_ms // _SIGNALS_MS, 1)):  # Python handles signals between two calls
-            runs: list[_Run] | None = self._ahead.wait(_SIGNALS_MS)
+            runs = self._ahead.wait(_SIGNALS_MS)
             if runs is not None:
                 return [self._decoded(run) for run in runs]
         raise TimeoutError(f"a run was not decoded within {timeout_ms} ms")
@@ -236,7 +239,7 @@ class BatchReader:
         self._tables = Tables(topic, partition, columns, max_rows, self._engine)
         self._target_bytes, self._max_rows = target_bytes, max_rows
         # A decoder keeps room for as many rows as it gave before. A reader may be kept for long after its last batch.
-        self._decoder: Any = None
+        self._decoder: _native.BatchDecoder | None = None
         self._rows = 0
         self._full: list[DecodedRows] = []
         self.saturated = 0
@@ -303,7 +306,7 @@ class BatchReader:
 
     def _taken(self) -> list[DecodedRows]:
         full, self._full = self._full, []
-        if self._rows:
+        if self._decoder is not None and self._rows:
             self._rows = 0
             run: _Run = self._decoder.take()
             self.saturated += run.saturated
