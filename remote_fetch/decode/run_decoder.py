@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from remote_fetch.decode import run_reference
-from remote_fetch.decode.decoded_rows import DecodedRows, RunRows, Tables
+from remote_fetch.decode.decoded_rows import DecodedRows, Tables
 from remote_fetch.decode.engine import installed
 from remote_fetch.decode.record_reference import base_ms_of, fault_of
 from remote_fetch.decode.resources import ColumnMemory, DecodeThreads
@@ -76,25 +76,6 @@ class Start(NamedTuple):
     first_offset: int
     epoch: int
     epoch_stop: int
-
-
-class _Run(RunRows, Protocol):
-    """The answer of both decoders: the fields of `DecodedRun`, and the rows."""
-
-    @property
-    def position(self) -> int: ...
-    @property
-    def last_offset(self) -> int: ...
-    @property
-    def taken(self) -> int: ...
-    @property
-    def status(self) -> int: ...
-    @property
-    def saturated(self) -> int: ...
-    @property
-    def shown(self) -> Mapping[int, int]: ...
-    @property
-    def ended_producers(self) -> Set[int]: ...
 
 
 class DecodedRun(NamedTuple):
@@ -194,7 +175,7 @@ class RunReader:
         )
         return RunsAhead(ahead, self._decoded)
 
-    def _decoded(self, run: _Run) -> DecodedRun:
+    def _decoded(self, run: _native.Run) -> DecodedRun:
         return DecodedRun(
             run.position, run.last_offset, run.taken, RunStatus(run.status), run.ended_producers, run.shown,
             DecodedRows(run, self._tables), run.saturated,
@@ -204,7 +185,7 @@ class RunReader:
 class RunsAhead:
     """Runs that another thread decodes."""
 
-    def __init__(self, ahead: _native.Ahead, decoded: Callable[[_Run], DecodedRun]) -> None:
+    def __init__(self, ahead: _native.Ahead, decoded: Callable[[_native.Run], DecodedRun]) -> None:
         self._ahead, self._decoded = ahead, decoded
 
     def wait(self, timeout_ms: int) -> list[DecodedRun]:
@@ -308,7 +289,7 @@ class BatchReader:
         full, self._full = self._full, []
         if self._decoder is not None and self._rows:
             self._rows = 0
-            run: _Run = self._decoder.take()
+            run = self._decoder.take()
             self.saturated += run.saturated
             full.append(DecodedRows(run, self._tables))
         return full
