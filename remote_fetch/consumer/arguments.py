@@ -13,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import Message, TopicPartition
 
-from remote_fetch.consumer.position import partition_at
+from remote_fetch.consumer.offsets import partition_at
 
 __all__ = ["after", "are_partitions", "integer", "is_asynchronous", "is_record", "offsets_of_commit", "seconds"]
 

@@ -15,8 +15,8 @@ from typing import TypeAlias
 from confluent_kafka import Message, TopicPartition
 
 from remote_fetch.consumer.feed import Feed
-from remote_fetch.consumer.offsets import COMMITTED, INVALID, STORED
-from remote_fetch.consumer.position import Position, partition_at
+from remote_fetch.consumer.offsets import COMMITTED, INVALID, STORED, partition_at
+from remote_fetch.consumer.position import Position
 from remote_fetch.consumer.states import Action, Mode, PartitionState, Step
 from remote_fetch.consumer.store_records import StoreRecords
 from remote_fetch.consumer.stored_offset import StoredOffset

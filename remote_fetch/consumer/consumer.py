@@ -30,8 +30,7 @@ from remote_fetch.consumer.arguments import (
 from remote_fetch.consumer.callbacks import Callbacks
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.metrics import Metrics, with_statistics
-from remote_fetch.consumer.offsets import STORED, named_epoch
-from remote_fetch.consumer.position import partition_at
+from remote_fetch.consumer.offsets import STORED, named_epoch, partition_at
 from remote_fetch.consumer.remote import Gate, Remote
 from remote_fetch.consumer.settings import ConsumerSettings
 from remote_fetch.kafka_clients import Consumer as _Consumer

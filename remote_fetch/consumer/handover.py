@@ -19,8 +19,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from remote_fetch.consumer.assigned import AssignedPartition, Key, key_of
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
-from remote_fetch.consumer.offsets import INVALID, STORED, is_looked_up
-from remote_fetch.consumer.position import partition_at
+from remote_fetch.consumer.offsets import INVALID, STORED, is_looked_up, partition_at
 from remote_fetch.consumer.settings import ConsumerSettings
 from remote_fetch.consumer.states import Mode
 from remote_fetch.deadline import Clock

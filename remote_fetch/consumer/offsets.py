@@ -1,4 +1,4 @@
-"""librdkafka's logical offsets, and which offsets the store may have.
+"""librdkafka's logical offsets, which offsets the store may have, and partitions at an offset.
 
 Rules of the file:
 
@@ -8,10 +8,9 @@ Rules of the file:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from confluent_kafka import TopicPartition
+from confluent_kafka import TopicPartition
 
 __all__ = [
     "BEGINNING",
@@ -23,6 +22,7 @@ __all__ = [
     "is_looked_up",
     "may_be_tiered",
     "named_epoch",
+    "partition_at",
     "place_of",
 ]
 
@@ -38,6 +38,16 @@ TAIL = -2000
 """This and all lower values count back from the end of the log."""
 COMMITTED = (INVALID, STORED)
 """A partition that is assigned with one of these begins at the group's committed offset."""
+
+
+def partition_at(
+    topic: str, number: int, offset: int, leader_epoch: int | None, metadata: str | None = None
+) -> TopicPartition:
+    """A partition at an offset, as confluent_kafka's type. The constructor of that type takes no None."""
+    more: dict[str, Any] = {} if metadata is None else {"metadata": metadata}
+    if leader_epoch is not None and leader_epoch >= 0:
+        more["leader_epoch"] = leader_epoch
+    return TopicPartition(topic, number, offset, **more)
 
 
 def named_epoch(partition: TopicPartition) -> int | None:

@@ -9,23 +9,11 @@ Rules of the file:
 
 from __future__ import annotations
 
-from typing import Any
-
 from confluent_kafka import Message, TopicPartition
 
-from remote_fetch.consumer.offsets import INVALID
+from remote_fetch.consumer.offsets import INVALID, partition_at
 
-__all__ = ["Position", "partition_at"]
-
-
-def partition_at(
-    topic: str, number: int, offset: int, leader_epoch: int | None, metadata: str | None = None
-) -> TopicPartition:
-    """A partition at an offset, as confluent_kafka's type. The constructor of that type takes no None."""
-    more: dict[str, Any] = {} if metadata is None else {"metadata": metadata}
-    if leader_epoch is not None and leader_epoch >= 0:
-        more["leader_epoch"] = leader_epoch
-    return TopicPartition(topic, number, offset, **more)
+__all__ = ["Position"]
 
 
 class Position:

@@ -17,8 +17,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from remote_fetch.consumer.assigned import AssignedPartition, Key, key_of
 from remote_fetch.consumer.committed import Start
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
-from remote_fetch.consumer.offsets import INVALID
-from remote_fetch.consumer.position import partition_at
+from remote_fetch.consumer.offsets import INVALID, partition_at
 from remote_fetch.consumer.settings import ConsumerSettings
 from remote_fetch.deadline import Clock
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from remote_fetch.consumer.offsets import INVALID
-from remote_fetch.consumer.position import Position, partition_at
+from remote_fetch.consumer.position import Position
 from tests.consumer.fakes import live
 
 
@@ -99,12 +99,3 @@ def test_a_reset_while_a_consume_runs_is_followed_by_no_record() -> None:
     position.reset()
     position.release()
     assert position.shown.offset == 8
-
-
-@pytest.mark.parametrize("leader_epoch", [None, -1, 0, 4])
-@pytest.mark.parametrize("metadata", [None, "", "mine"])
-def test_the_form_of_store_offsets(leader_epoch: int | None, metadata: str | None) -> None:
-    made = partition_at("t", 3, 5, leader_epoch, metadata)
-    known = None if leader_epoch == -1 else leader_epoch
-    assert (made.topic, made.partition, made.offset, made.leader_epoch) == ("t", 3, 5, known)
-    assert made.metadata == metadata

@@ -6,8 +6,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from remote_fetch.consumer.assigned import AssignedPartition
-from remote_fetch.consumer.offsets import INVALID
-from remote_fetch.consumer.position import partition_at
+from remote_fetch.consumer.offsets import INVALID, partition_at
 from remote_fetch.consumer.states import Mode, PartitionState
 from remote_fetch.session.circuit import Circuit
 from tests.consumer.fakes import live
