@@ -140,6 +140,30 @@ class TestBesideRowsOfTheStore:
         assert read(log, STORE) == ([5, 6, 7, 8, 9], None)
         assert log.sought == [(5, 2), (5, 2)]
 
+    def test_a_shorter_log_is_compared_once_while_it_is_waited_for(self) -> None:
+        class Grows(Log):
+            def log_bounds(self, *_: object, **__: object) -> LogBounds:
+                found = super().log_bounds()
+                if self.times_asked == 5:
+                    self.bounds = LogBounds(0, 100)
+                return found
+
+            def consume(self, count: int, timeout: float) -> list[Message]:
+                is_short = self.bounds.end_offset == 3
+                return [Message(5, REFUSED)] if is_short else super().consume(count, timeout)
+
+        log = Grows([records(5, 10, 3)], bounds=LogBounds(0, 3))
+        assert read(log, STORE) == ([5, 6, 7, 8, 9], None)
+        assert log.sought == [(5, 2), (5, 2)]
+
+    def test_a_seek_that_fails_in_another_way_is_no_reason_to_compare_nothing(self) -> None:
+        class Fails(Log):
+            def seek(self, wanted: TopicPartition) -> None:
+                raise KafkaException(KafkaError(KafkaError._FATAL))
+
+        with pytest.raises(KafkaException):
+            read(Fails([records(5, 10, 2)]), STORE)
+
     def test_a_leader_that_does_not_know_the_epoch_tells_nothing(self) -> None:
         log = Log([[NO_EPOCH], records(5, 10, 3)])
         assert read(log, STORE) == ([5, 6, 7, 8, 9], None)
@@ -236,6 +260,32 @@ class TestInTheMiddle:
         log = Log([records(5, 7, 4), [Message(7, REFUSED)], [parted(6)]])
         rows, error = read(log, NO_STORE)
         assert (rows, error is not None) == ([5, 6], True)
+
+    def test_the_first_leader_has_an_epoch_as_any_other(self) -> None:
+        log = Log([records(5, 7, 0), [Message(7, REFUSED)], [parted(6)]])
+        rows, error = read(log, NO_STORE)
+        assert (rows, error is not None) == ([5, 6], True)
+        assert log.sought == [(7, 0)]
+
+    def test_a_log_that_became_shorter_since_it_was_compared_is_compared_again(self) -> None:
+        """Else the read would wait for its end to come, although it has parted."""
+
+        class Shrinks(Log):
+            def consume(self, count: int, timeout: float) -> list[Message]:
+                given = super().consume(count, timeout)
+                if any(one.code == REFUSED for one in given):
+                    self.bounds = LogBounds(0, 6)
+                return given
+
+        log = Shrinks([records(5, 7, 2), [Message(7, REFUSED)], [parted(6)]])
+        rows, error = read(log, STORE)
+        assert (rows, error is not None) == ([5, 6], True)
+        assert log.sought == [(5, 2), (7, 2)]
+
+    def test_a_refusal_of_another_kind_says_nothing_about_the_lineage(self) -> None:
+        log = Log([records(5, 7, 1), [Message(7, REFUSED)], records(7, 10, 2)], holds=True)
+        assert read(log, TestRecords.HOLE) == ([5, 6, 7, 8, 9], None)
+        assert (log.proven, log.sought) == ([], [(5, 1), (7, 1)])
 
     def test_deleted_records_are_not_compared(self) -> None:
         log = Log([records(5, 7, 4), [Message(7, REFUSED)], records(8, 10, 5)], starts=8)
