@@ -109,7 +109,7 @@ def test_a_timeline_of_pages() -> None:
 
 
 def test_the_service_tells_which_of_two_uploads_is_read() -> None:
-    """The later leader's, and of one leader that which was finished last. Neither order is that of the events' times."""
+    """The later leader's, and of one leader the one that was finished last. The times of the events do not tell it."""
     first, second = segment(0), replace(segment(1), start_offset=0, end_offset=9, event_timestamp_ms=0)
     assert second.event_timestamp_ms < first.event_timestamp_ms
     ranks = ({"finish_order": 9, "upload_epoch": 5}, {"finish_order": 3, "upload_epoch": 6})

@@ -32,6 +32,7 @@ from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import SegmentOptions
 from remote_fetch.testing.strategies import logs
+from tests.locate.timelines import timeline_of
 from tests.scan.bucket import COMMITTED, DENSE, UNCOMMITTED, Bucket, MeetingBucket, WatchedBucket, plain_log
 from tests.searches import examples
 
@@ -100,6 +101,27 @@ class TestOpen:
             opened = opened_in(session, UNCOMMITTED, LogBounds())
         assert opened.lineage.entries == (LeaderEpoch(2, 0), LeaderEpoch(3, 1), LeaderEpoch(4, 2))
         assert opened.lineage.end_offset == 3
+
+    @pytest.mark.parametrize(("lost_start", "start"), [(90, 100), (105, 105), (112, 110)])
+    def test_offsets_of_a_lost_branch_are_the_logs_from_its_known_start_on(self, lost_start: int, start: int) -> None:
+        """The tier lacks them, so they are a hole. Of offsets before the first leader epoch nothing is known."""
+        log = LogBuilder(start_offset=100, leader_epoch=3)
+        for _ in range(2):
+            log.append_batch([Record(at) for at in range(10)])
+            log.roll()
+        bucket = Bucket(log.segments()[1:])
+        (kept,) = bucket.metadata
+        lost = replace(
+            kept,
+            segment_id=RemoteLogSegmentId(kept.topic_id_partition, Uuid(bytes(16))),
+            start_offset=lost_start,
+            end_offset=115,
+            segment_leader_epochs=(LeaderEpoch(2, lost_start),),
+        )
+        with session_of(bucket) as session:
+            session.locator = KnownTimelines([timeline_of(kept.topic_id_partition, [lost, kept])])
+            opened = opened_in(session, UNCOMMITTED, LogBounds())
+        assert (opened.start_offset, opened.stop_offset) == (start, 120)
 
     def test_without_segments_that_failed(self) -> None:
         log = plain_log()
