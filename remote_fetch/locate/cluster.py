@@ -25,7 +25,7 @@ from remote_fetch.locate.answers import LogEnds, addresses_of, raw_uuid, setting
 from remote_fetch.locate.client_properties import admin_properties
 from remote_fetch.locate.clients import Clients
 from remote_fetch.locate.consumer_offsets import ConsumerOffsets
-from remote_fetch.locate.contact import SERVERS_KEY, causes_of_silence, explained
+from remote_fetch.locate.contact import SERVERS_KEY, Causes, explained
 from remote_fetch.locate.epoch_prober import EpochProber
 from remote_fetch.locate.slices import Newcomer, ask_in_slices
 from remote_fetch.locate.tokens import TokenCache
@@ -67,7 +67,7 @@ class Cluster(Clients):
         self._prober = EpochProber(self, timeout_s=self._timeout_s)
         self._offsets = AdminOffsets(self, timeout_s=self._timeout_s)
         self._by_consumer = ConsumerOffsets(self)
-        self._causes = (lambda: causes_of_silence(admin_properties(self.contact_properties))) if checks else str
+        self._causes = Causes(lambda: admin_properties(self.contact_properties)) if checks else str
 
     @property
     def contact_properties(self) -> dict[str, Any]:

@@ -27,8 +27,8 @@ from remote_fetch.kafka_clients import AdminClient
 
 __all__ = [
     "SERVERS_KEY",
+    "Causes",
     "cause_of",
-    "causes_of_silence",
     "explained",
     "first_contact",
     "reported",
@@ -53,8 +53,9 @@ _ADVERTISED = re.compile(r"(?:\w+://)?(\S+:\d+)/\d+: ")
 _GIVEN = re.compile(r"(?:\w+://)?([^\s,]+)")
 """An address of `bootstrap.servers`, in which librdkafka allows a protocol, and spaces between addresses."""
 _SHOWN_CAUSES = 3
+_KEPT_S = 60.0
 _ASKED_BROKERS = 16
-"""How many brokers `causes_of_silence` connects to, of a large cluster."""
+"""How many brokers `Causes` connects to, of a large cluster."""
 
 
 def setup_timeout_s(properties: Mapping[str, Any]) -> float:
@@ -132,11 +133,25 @@ def cause_of(error: KafkaError) -> str | None:
     return None if error.code() in _SAYS_LITTLE or " in state UP" in text else _STATE.sub("", text)
 
 
-def causes_of_silence(properties: Mapping[str, Any]) -> str:
-    """Why brokers cannot be reached, with their addresses, as a new client hears it. Empty if it can reach all of them.
+class Causes:
+    """Tells why brokers cannot be reached, with their addresses. `properties` gives those of an AdminClient.
 
-    `properties` are those of an AdminClient. Takes twice `_SILENT_S` at most.
+    An answer is kept for a minute: a question that waits is asked again and again, and each look takes seconds.
     """
+
+    def __init__(self, properties: Callable[[], Mapping[str, Any]]) -> None:
+        self._properties = properties
+        self._told, self._until = "", Deadline.after(0)
+
+    def __call__(self) -> str:
+        """The causes. Empty if no cause was heard. Takes four seconds at most."""
+        if self._until.is_over:
+            self._told, self._until = _causes_of_silence(self._properties()), Deadline.after(_KEPT_S)
+        return self._told
+
+
+def _causes_of_silence(properties: Mapping[str, Any]) -> str:
+    """The causes that a new client hears, which connects to each broker."""
     heard: dict[str, None] = {}
 
     def hear(error: KafkaError) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections.abc import Mapping
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
@@ -22,6 +23,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from remote_fetch.errors import Cancelled
 from remote_fetch.kafka_clients import Consumer
+from remote_fetch.locate import contact
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.contact import cause_of
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
@@ -747,12 +749,21 @@ def test_a_consumer_that_is_read_reports_brokers_that_cannot_be_reached(capfd: p
     cluster.close()
 
 
-def test_an_error_of_silence_names_the_brokers_and_causes() -> None:
+def test_an_error_of_silence_names_the_brokers_and_causes(monkeypatch: pytest.MonkeyPatch) -> None:
     """librdkafka's own says that it has waited. Sessions that make the first contact tell more."""
     address = "127.0.0.1:5"
     cluster = Cluster({"bootstrap.servers": address}, timeout_ms=1000, checks=True)
     cluster._is_unchecked = False  # a broker has answered before
+    looks: list[Mapping[str, Any]] = []
+    look = contact._causes_of_silence
+
+    def noted(properties: Mapping[str, Any]) -> str:
+        looks.append(properties)
+        return look(properties)
+
+    monkeypatch.setattr(contact, "_causes_of_silence", noted)
     for ask in (cluster.metadata, lambda: cluster.log_bounds(PARTITION, LEVEL, by_consumer=True)):
         with pytest.raises(KafkaException, match=f"{address}/bootstrap: Connect to .* Connection refused"):
             ask()
+    assert len(looks) == 1, "each takes seconds"
     cluster.close()
