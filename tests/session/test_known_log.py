@@ -120,6 +120,7 @@ class TestBesideRowsOfTheStore:
         _, error = read(Log([[OTHER_WORDS]]), STORE)
         assert error is not None
         assert error.offset is None
+        assert "the log has other records than this read" in error.message
 
     def test_a_shorter_log_is_compared_before_it_is_waited_for(self) -> None:
         """It is assigned where it ends, because librdkafka may fetch before the seek."""
