@@ -258,3 +258,12 @@ def test_no_record_is_lost_if_handlers_raise_while_librdkafka_waits(monkeypatch:
         with suppress(Alarm):
             consumer.close()
         producer.purge()
+
+
+def test_no_position_stays_held_after_a_handler_has_ended_a_call() -> None:
+    """Else nothing after it would be committed."""
+    for handler in at_each_place(30):
+        bench = Bench({0: END})
+        bench.librdkafka.live.append(live(0, 8))
+        handler.during(partial(bench.merge.consume, 2, 0.05))
+        assert not bench.partition(0).position.is_held, handler.place
