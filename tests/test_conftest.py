@@ -3,6 +3,8 @@
 Rules of the file:
 
 - Each case runs a whole pytest session in a separate process.
+- Stand-ins are there for the modules that the conftest takes brokers, Spark and limits from. No case wants these, and
+  their imports take three times as long as such a session. The session that runs this file has the modules themselves.
 """
 
 from __future__ import annotations
@@ -29,11 +31,23 @@ SEARCHED = "import pytest\n\n@pytest.mark.soak\ndef test_a(): assert False\n"
 FAILED = "import pytest\n\ndef test_a(): assert False\n\ndef test_b(): pytest.skip('no broker here')\n"
 
 
+STAND_INS = {
+    "rig/brokers.py": "needs_broker = new_topic = newest_broker = rig = rig_39 = rig_43 = None\n",
+    "rig/rig.py": "VERSIONS = ()\nclass Rig: pass\n",
+    "spark/session.py": "spark = None\n",
+    "patience.py": "SHIPPED, UNHURRIED = {}, {}\ndef set_limits(limits): pass\n",
+    "searches.py": "def take_time(): pass\n",
+}
+
+
 def session(directory: Path, source: str, *arguments: str, strict: str = "") -> subprocess.CompletedProcess[str]:
     """Run pytest over one test file of `source` under this project's conftest."""
     (directory / "conftest.py").write_text((TESTS / "conftest.py").read_text(encoding="utf-8"), encoding="utf-8")
     (directory / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
     (directory / "test_it.py").write_text(source, encoding="utf-8")
+    for name, text in STAND_INS.items():
+        (directory / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / "tests" / name).write_text(text, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-ra", "-p", "no:cacheprovider", *arguments]
     environment = {
         **os.environ,
@@ -171,13 +185,6 @@ def stand_in(root: Path) -> None:
     for name in ("remote_fetch/__init__.py", "remote_fetch/decode/__init__.py", "remote_fetch/decode/engine.py"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("", encoding="utf-8")
-    brokers = root / "tests" / "rig"
-    brokers.mkdir(parents=True)
-    shared = "needs_broker = new_topic = newest_broker = rig = rig_39 = rig_43 = None\n"  # which no test here wants
-    (brokers / "brokers.py").write_text(shared, encoding="utf-8")
-    (brokers / "rig.py").write_text("VERSIONS = ()\nclass Rig: pass\n", encoding="utf-8")
-    limits = "SHIPPED, UNHURRIED = {}, {}\ndef set_limits(limits): pass\n"
-    (root / "tests" / "patience.py").write_text(limits, encoding="utf-8")
     (root / "tools").mkdir()
     plugin = TESTS.parent / "tools" / "interpreted_decoder.py"
     (root / "tools" / plugin.name).write_text(plugin.read_text(encoding="utf-8"), encoding="utf-8")
