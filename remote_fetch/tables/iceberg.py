@@ -329,7 +329,9 @@ def _in_file(path: str) -> str:
         from sqlalchemy import URL  # noqa: PLC0415 - of the extra; only SQL catalogs need it
     except ModuleNotFoundError as error:
         raise MissingExtra(f"Iceberg catalogs in a file need {error.name}", extra="iceberg") from None
-    return URL.create("sqlite", database=path).render_as_string()
+    # The annotation is for mypy, which does not read SQLAlchemy (pyproject.toml).
+    uri: str = URL.create("sqlite", database=path).render_as_string()
+    return uri
 
 
 def _without_bounds(schema: pa.Schema) -> dict[str, str]:
