@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from remote_fetch.locate.cluster import Cluster
     from remote_fetch.locate.metadata_topic import MetadataTopicLocator
     from remote_fetch.locate.service_client import ServiceClient
-    from remote_fetch.observe import Notice
 
 __all__ = ["ConfiguredLocator", "Planned"]
 
