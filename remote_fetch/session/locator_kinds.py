@@ -92,11 +92,11 @@ def save_snapshot(name: str, timelines: Sequence[Timeline], measurer: Locator) -
     """
     measured = [with_real_ends(measurer, timeline) for timeline in timelines]
     origin = SnapshotOrigin("", Uuid(bytes(16)), 1, ())  # no replay goes on from this file
-    path, data = Path(name).resolve(), dump_timelines(measured, origin=origin)
-    if path.exists() and not path.is_file():  # such as /dev/stdout
+    path, data = Path(name), dump_timelines(measured, origin=origin)
+    if path.exists() and not path.is_file():  # such as /dev/stdout, whose target may have no path of its own
         path.write_bytes(data)
     else:
-        write_whole(path, data)
+        write_whole(path.resolve(), data)
 
 
 def open_broker_locator(settings: Settings, cluster: Cluster, say: Callable[[str], None]) -> BrokerLocator:

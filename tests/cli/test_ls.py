@@ -266,6 +266,11 @@ def test_a_saved_listing_reads_without_one(
     assert run("ls", "--url", bucket, "--save", str(saved)).code == 0
     assert (saved.read_bytes(), saved.stat().st_mode & 0o077) == (whole, 0), "an older file becomes private too"
     assert run("ls", "--url", bucket, "--save", os.devnull).code == 0
+    to_read, to_write = os.pipe()  # as in the shell's --save >(gzip > FILE)
+    assert run("ls", "--url", bucket, "--save", f"/dev/fd/{to_write}").code == 0
+    assert os.read(to_read, len(whole) + 1) == whole
+    os.close(to_read)
+    os.close(to_write)
     snapshot = ("-X", "remote.locator=snapshot", "-X", f"remote.locator.snapshot.file={saved}")
     read = ("cat", "-t", "shop", "-e", "-q", "--url", bucket)
     found = run(*read, *snapshot)
