@@ -34,7 +34,7 @@ from remote_fetch.prepare.view import OpenPartition, untiered
 from remote_fetch.session.parallel import all_at_once
 from remote_fetch.session.session import Session
 from remote_fetch.spark.limits import LimitRules, check_covered, lose, start_of
-from remote_fetch.spark.options import SourceOptions, Subscription
+from remote_fetch.spark.options import SourceOptions
 from remote_fetch.spark.patience import ask_patiently
 from remote_fetch.spark.planning import subscribed, tasks_of
 from remote_fetch.spark.stream_limits import (
@@ -58,6 +58,7 @@ _AWAY_S = 300.0
 """How long the brokers of a query may be away, also when it starts, as in the middle of a read."""
 _PAUSE_S = 0.2
 _SHOWN = 20
+_GONE = "the partition is gone, or no option names it any more"
 
 
 class StreamDriver:
@@ -169,7 +170,7 @@ class StreamDriver:
         chosen += self._left_out(session, left_out)
         known = {_place(partition) for partition in chosen}
         for topic, number in sorted(at for at in moved - known if end[at] > start.get(at, 0)):
-            self._lose(topic, number, "the partition is gone", end[topic, number])
+            self._lose(topic, number, _GONE, end[topic, number])
         planner = Planner(session, self._options.isolation)
         plans = []
         for opened in open_partitions(planner, chosen):
@@ -350,8 +351,7 @@ class StreamDriver:
     def _check_lost(self, start: Positions, bounds: Mapping[tuple[str, int], tuple[int, int]]) -> None:
         for (topic, number), first in sorted(start.items()):
             if (topic, number) not in bounds:
-                is_gone = _names(self._options.subscription, topic, number)
-                self._lose(topic, number, "the partition is gone" if is_gone else "no option names it any more", first)
+                self._lose(topic, number, _GONE, first)
             elif first > bounds[topic, number][1]:
                 end = bounds[topic, number][1]
                 self._lose(topic, number, f"offset was changed from {first} to {end}", first)
@@ -380,14 +380,6 @@ def _disagreement(seen: Iterable[TopicIdPartition], error: KafkaException) -> Un
         f"brokers do not agree whether each of these topics exists: {names} ({error.args[0].str()})",
         hint="Start the query again when all brokers know the same topics",
     )
-
-
-def _names(wanted: Subscription, topic: str, number: int) -> bool:
-    """Whether a partition would be read if it was there."""
-    if wanted.pattern is not None:
-        return True
-    given = next((name for name in wanted.topics if topic_name(name) == topic), None)
-    return given is not None and (wanted.partitions is None or number in wanted.partitions[given])
 
 
 def _place(partition: TopicIdPartition) -> tuple[str, int]:
