@@ -145,12 +145,15 @@ class Partitions:
         """
         if self.positions.are_frozen:
             return
-        with contextlib.suppress(KafkaException):  # else the handler's error would not be raised
-            for partition in [each for each in self.assigned.values() if each.state.is_fetched]:
-                offset, epoch = partition.goes_on_at
-                is_found = offset >= 0 or offset in (BEGINNING, STORED)
-                if is_found and self._handover.position(partition) not in (INVALID, offset):
-                    self._transitions.apply(partition, partition.state.taken_back(offset, epoch))
+        moved = []  # all of them first: to send one back may assign the others where librdkafka is
+        for partition in [each for each in self.assigned.values() if each.state.is_fetched]:
+            offset, epoch = partition.goes_on_at
+            is_found = offset >= 0 or offset in (BEGINNING, STORED)
+            if is_found and self._handover.position(partition) not in (INVALID, offset):
+                moved.append((partition, offset, epoch))
+        for partition, offset, epoch in moved:
+            with contextlib.suppress(KafkaException):  # else the handler's error would not be raised
+                self._transitions.apply(partition, partition.state.taken_back(offset, epoch))
         self.note_change()
 
     # ------------------------------------------------------------------------------------- what the application does

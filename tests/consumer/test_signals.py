@@ -199,6 +199,40 @@ def test_librdkafka_is_sent_back_to_what_its_call_has_dropped(first: str, second
     assert librdkafka.stored == {0: 9, 1: 8}
 
 
+def test_each_partition_is_sent_back_if_one_of_them_is_assigned_again() -> None:
+    """In a group that assigns all partitions together: the others are assigned where librdkafka is."""
+    bench = Bench({0: STORED, 1: 0})
+    bench.group.answer()
+    bench.end(1, 8)
+    bench.run_due_work()
+    bench.librdkafka.rebalances_eagerly = True
+    bench.librdkafka.live.append(Alarm())
+    bench.librdkafka.positions = {0: 5, 1: 10}
+    bench.librdkafka.calls_since()
+    with pytest.raises(Alarm):
+        bench.merge.poll(0)
+    assert [call for call in bench.librdkafka.calls_since() if call[0] != "resume"] == [
+        ("assign", [(0, STORED), (1, 10)]),
+        ("seek", 1, 8),
+        ("seek", 1, 8),
+    ]
+    assert bench.partition(1).state.offset == 8
+
+
+def test_an_error_of_one_partition_leaves_no_other_where_librdkafka_is() -> None:
+    bench = Bench({0: 0, 1: 0})
+    for number in (0, 1):
+        bench.end(number, 8)
+    bench.run_due_work()
+    bench.librdkafka.unknown = {0}
+    bench.librdkafka.live.append(Alarm())
+    bench.librdkafka.positions = {0: 9, 1: 9}
+    bench.librdkafka.calls_since()
+    with pytest.raises(Alarm):
+        bench.merge.poll(0)
+    assert ("seek", 1, 8) in bench.librdkafka.calls_since()
+
+
 def test_no_record_is_lost_if_handlers_raise_while_librdkafka_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a real librdkafka. Each record comes at about the time of a signal, and so do statistics."""
     monkeypatch.setattr(remote_fetch.session.brokers, "CLUSTER_TIMEOUT_MS", 500)  # the cluster describes no topics
