@@ -150,12 +150,13 @@ class FeedContext:
     def _name_begun(self) -> None:
         """Find the partitions of some topics whose feeds have begun. An error is left to these feeds."""
         named = 0
-        while self._begun and named < _MOST_NAMED:
-            topic = self._begun.pop()
-            if not self._known(topic):
-                named += 1
-                with suppress(BaseException):  # as in `Lookups`
-                    self._found(topic)
+        with suppress(KeyError):  # none is left, because a `forget` may take the last one at any time
+            while named < _MOST_NAMED:
+                topic = self._begun.pop()
+                if not self._known(topic):
+                    named += 1
+                    with suppress(BaseException):  # as in `Lookups`
+                        self._found(topic)
 
     def _goes_along(self, other: TopicIdPartition, partition: TopicIdPartition) -> bool:
         """Whether a request for the local start of a partition is also for this other one."""

@@ -284,6 +284,24 @@ def test_one_question_is_for_the_topics_of_feeds_that_have_begun() -> None:
     assert asked[1] == [*names]
 
 
+def test_a_topic_that_is_forgotten_while_others_are_found_ends_no_feed() -> None:
+    """The application gives the last one back in its own thread."""
+
+    class Begun(set[str]):
+        def __bool__(self) -> bool:
+            self.clear()  # the other thread comes after this look
+            return True
+
+    session: Any = SimpleNamespace(
+        locator=SimpleNamespace(partitions=lambda topic, numbers: ()),
+        local_starts=lambda wanted: dict.fromkeys(wanted, 10),
+        asks_local_starts=True,
+    )
+    context = FeedContext(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20)
+    context._begun = Begun({"u"})
+    assert context.local_start(PARTITION, 30.0) == 10
+
+
 def test_no_topic_is_found_for_a_question_that_is_not_asked() -> None:
     """Over a slow line each takes long, and the first record would wait for them."""
     asked: list[str] = []
