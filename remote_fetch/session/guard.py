@@ -160,8 +160,7 @@ class LogGuard:
         return told, _Heard(told.log_start_offset or 0, now, self._clock() + _LOG_START_S)
 
     def forget(self, partition: TopicIdPartition) -> None:
-        """Forget the answers about a partition that is not read any more. If it is read again, the guard asks again."""
-        self._asked_at.pop((partition.topic, partition.topic_id), None)
+        """Forget the log start of a partition that is not read any more. If it is read again, the guard asks again."""
         self._heard.pop(partition, None)
         self._told_gone.pop(partition, None)
 
@@ -298,4 +297,6 @@ class LogGuard:
                 topic=partition.topic,
                 hint=f"This read is of {partition.topic}:{partition.topic_id}",
             )
+        known = self._asked_at.copy()  # other threads may add to it. Answers that are too old are dropped
+        self._asked_at = {topic: at for topic, at in known.items() if asked_at - at < _TOPIC_S}
         self._asked_at[partition.topic, partition.topic_id] = asked_at

@@ -28,10 +28,12 @@ from remote_fetch.errors import (
     UnknownTopic,
     Unlocatable,
 )
+from remote_fetch.locate.cluster import Topic
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Event, Fallback
 from remote_fetch.prepare.refusals import unexpected
 from remote_fetch.session.decode_pool import DecodePool
+from remote_fetch.session.guard import LogGuard
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
@@ -329,34 +331,38 @@ def test_partitions_on_the_brokers_disks_cost_one_question_for_all() -> None:
         asked.append("local starts")
         return dict.fromkeys(wanted, 7)
 
-    def ask(partition: TopicIdPartition, isolation: IsolationLevel) -> LogBounds:
+    def log_bounds(partition: TopicIdPartition, isolation: IsolationLevel, timeout_s: float | None) -> LogBounds:
         asked.append(f"the ends of {partition.partition}")
         return LogBounds(0, 9)
 
-    def authorise(partition: TopicIdPartition, since_s: float) -> None:
+    def describe(topic: str, timeout_s: float | None) -> Topic:
         asked.append("rights")
+        return Topic(topic, PARTITION.topic_id, (), may_read=True)
 
+    clock = lambda: 100.0  # noqa: E731 - an answer about the rights counts for some seconds
+    cluster: Any = SimpleNamespace(describe=describe, log_bounds=log_bounds)
     session: Any = SimpleNamespace(
         locator=SimpleNamespace(partitions=lambda topic, numbers: partitions),
         newest_timeline=lambda partition, *offsets, **limits: SimpleNamespace(segments=()),
         note_unusable=lambda timeline: None,
         local_starts=local_starts,
         asks_local_starts=True,
-        brokers=SimpleNamespace(guard=SimpleNamespace(authorise=authorise, ask=ask)),
+        brokers=SimpleNamespace(guard=LogGuard(cluster, lambda event: None, skips=False, clock=clock)),
         configured_locator=SimpleNamespace(unlocated=None, is_off=False),
         surveyor=SimpleNamespace(explain=lambda reason, waits: None),
     )
-    context = FeedContext(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20)
+    context = FeedContext(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20, clock=clock)
 
     def reason(number: int, offset: int) -> str:
         feed = Feed(context, "t", number, offset)
         assert feed.work()
+        feed.close()  # librdkafka reads the partition now, and others of its topic have only begun
         assert feed.ending is not None
         assert feed.ending.offset == offset
         return feed.ending.reason
 
     assert {reason(number, 7) for number in range(100)} == {"local"}
-    assert asked == ["rights", "local starts", *["rights"] * 99]
+    assert asked == ["rights", "local starts"]
     assert reason(5, 6) == "not-tiered"
     assert asked[-1] == "the ends of 5"
     for partition in partitions:

@@ -42,14 +42,15 @@ def test_of_a_partition_that_was_given_back_only_the_commit_of_librdkafka_stays(
     """librdkafka commits nothing before it for as long, also if the partition is assigned once more."""
     bench, cluster = Bench(), Cluster()
     locator = SharedLocator(cluster, by_partition=True)  # type: ignore[arg-type]
+    guard = LogGuard(cluster, bench.events.append, skips=False, clock=bench.clock)  # type: ignore[arg-type]
     vars(bench.session).update(
         locator=locator,
         newest_timeline=lambda partition, *_, **__: locator.refresh(partition),
-        brokers=SimpleNamespace(guard=LogGuard(cluster, bench.events.append, skips=False)),  # type: ignore[arg-type]
+        brokers=SimpleNamespace(guard=guard),
         asks_local_starts=True,
         local_starts=lambda partitions: dict.fromkeys(partitions, 1_000),
         note_unusable=lambda _: None,
-        locating=SimpleNamespace(unlocated=None, is_off=False),
+        configured_locator=SimpleNamespace(unlocated=None, is_off=False),
         surveyor=SimpleNamespace(explain=lambda *_, **__: None),
     )
     _read_and_give_back(bench, "first")
@@ -68,10 +69,12 @@ def _read_and_give_back(bench: Bench, topic: str) -> None:
     bench.partitions.note_committed()
     bench.partitions.begin([TopicPartition(topic, 0, STORED)], replaces=True)
     bench.group.answer(5)
-    bench.run_due_work()
+    bench.run_due_work(after_s=10.0)  # answers of the guard and the brokers are outdated by then
     partition = bench.partitions.assigned[topic, 0]
     assert partition.feed is not None
     assert partition.feed.work()
+    assert partition.feed.ending is not None
+    assert partition.feed.ending.reason == "not-tiered"
     partition.position.deliver(live(0, 1_000))
     bench.partitions.positions.store()
     bench.partitions.positions.prepare_to_leave(None)
