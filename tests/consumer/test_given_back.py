@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition
 from remote_fetch.consumer.offsets import STORED
 from remote_fetch.locate.locator import SharedLocator
 from remote_fetch.model import LogBounds, TopicIdPartition, Uuid
+from remote_fetch.plan.ranges import Reason
 from remote_fetch.session.guard import LogGuard
 from tests.consumer.fakes import Bench, live
 
@@ -74,7 +75,7 @@ def _read_and_give_back(bench: Bench, topic: str) -> None:
     assert partition.feed is not None
     assert partition.feed.work()
     assert partition.feed.ending is not None
-    assert partition.feed.ending.reason == "not-tiered"
+    assert partition.feed.ending.reason == Reason.NOT_TIERED
     partition.position.deliver(live(0, 1_000))
     bench.partitions.positions.store()
     bench.partitions.positions.prepare_to_leave(None)
