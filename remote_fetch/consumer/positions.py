@@ -103,9 +103,9 @@ class Positions:
         if lost := [found for each in self._assigned.values() if (found := each.stored.lost) is not None]:
             with contextlib.suppress(KafkaException):
                 self._librdkafka.store_offsets(offsets=lost)
+        self.refresh()
         if not self._settings.stores_offsets:
             return
-        self.refresh()
         moved = [partition.stored for partition in self._assigned.values() if not partition.stored.is_current]
         if not moved:
             return

@@ -219,6 +219,24 @@ def test_each_partition_is_sent_back_if_one_of_them_is_assigned_again() -> None:
     assert bench.partition(1).state.offset == 8
 
 
+@pytest.mark.parametrize("stores_offsets", [True, False])
+def test_a_marker_that_librdkafka_has_passed_is_no_dropped_record(stores_offsets: bool) -> None:
+    """Else each handler that raises would send librdkafka back, and the event of the end would come again."""
+    bench = Bench({0: 0}, stores_offsets=stores_offsets)
+    bench.end(0, 8)
+    bench.run_due_work()
+    bench.librdkafka.live.append(live(0, 8))
+    assert bench.merge.poll(0) is not None
+    bench.librdkafka.positions = {0: 10}
+    assert bench.merge.poll(1) is None
+    bench.merge.poll(0)
+    bench.librdkafka.calls_since()
+    bench.librdkafka.live.append(Alarm())
+    with pytest.raises(Alarm):
+        bench.merge.poll(0)
+    assert not bench.librdkafka.calls_since()
+
+
 def test_an_error_of_one_partition_leaves_no_other_where_librdkafka_is() -> None:
     bench = Bench({0: 0, 1: 0})
     for number in (0, 1):
