@@ -21,7 +21,7 @@ from remote_fetch.failures.broker_errors import lacks_token
 from remote_fetch.failures.shared_failure import SharedQuestion
 from remote_fetch.kafka_clients import AdminClient, Consumer
 from remote_fetch.locate.client_properties import NO_LONG_POLL, PROBE, admin_properties, consumer_properties
-from remote_fetch.locate.contact import first_contact, reported
+from remote_fetch.locate.contact import Causes, first_contact
 from remote_fetch.model import IsolationLevel
 
 __all__ = ["Clients"]
@@ -39,6 +39,7 @@ class Clients:
     With `checks` the first client is made if a broker answers, else BrokerUnavailable is raised. `servers_key` is the
     key under which the user gave the addresses. `answered_s` is the time of the last answer of a broker
     (`time.monotonic`), 0 if there was none. Threads that read with the same consumer hold `reading` in turn.
+    `causes` has what the clients hear about brokers that cannot be reached.
     """
 
     def __init__(self, properties: Mapping[str, Any], *, checks: bool, servers_key: str) -> None:
@@ -52,7 +53,7 @@ class Clients:
         self._making_admin, self._making = threading.Lock(), threading.Lock()
         self.reading = threading.Lock()
         self._is_closed = False
-        self._reports: Mapping[str, Any] = {}
+        self.causes = Causes()
         self.answered_s = 0.0
 
     @property
@@ -79,7 +80,8 @@ class Clients:
         with self._contact.turn(BrokerUnavailable):
             if not self._is_unchecked:
                 return
-            client = first_contact(admin_properties(self.properties), lambda: self._is_closed, self._servers_key)
+            properties = admin_properties(self.properties)
+            client = first_contact(properties, lambda: self._is_closed, self._servers_key, self.causes.hear)
             with self._making_admin:
                 self._check_open()
                 self._admin, self._is_unchecked = client, False
@@ -90,7 +92,8 @@ class Clients:
         with self._making_admin:
             self._check_open()
             if self._admin is None:  # AdminClient defines __len__, so compare with None
-                self._admin = _made(lambda: AdminClient(admin_properties(self._properties)))
+                properties = {**admin_properties(self._properties), "error_cb": self.causes.hear}
+                self._admin = _made(lambda: AdminClient(properties))
             return self._admin
 
     def replace_admin(self, admin: AdminClient) -> None:
@@ -104,7 +107,7 @@ class Clients:
 
         It is another one after `replace`.
         """
-        return self._consumer(isolation, "reader", self._reports)
+        return self._consumer(isolation, "reader", {})
 
     def catcher(self) -> Consumer:
         """The consumer for topics that are read to their end again and again, such as `__remote_log_metadata`."""
@@ -121,6 +124,7 @@ class Clients:
             self._check_open()
             if (isolation, purpose) not in self._consumers:
                 properties = {**consumer_properties(self._properties, isolation), **more}
+                properties["error_cb"] = _both(self.causes.hear, properties.get("error_cb"))
                 self._consumers[isolation, purpose] = _made(lambda: Consumer(properties))
             return self._consumers[isolation, purpose]
 
@@ -146,11 +150,6 @@ class Clients:
             else:
                 _begin(make)
 
-    def report_to(self, hear: Callable[[KafkaError], None]) -> None:
-        """Make new consumers, which call `hear` about failed connections. librdkafka keeps the reports until a read."""
-        with self._making:
-            self._reports, self._consumers = reported(self._properties, hear), {}
-
     def _check_open(self) -> None:
         """Raise Cancelled after `close`: a client that a waiting thread made then would never be closed."""
         if self._is_closed:
@@ -164,6 +163,17 @@ class Clients:
             self._admin = None
         for consumer in consumers.values():
             consumer.close()
+
+
+def _both(hear: Callable[[KafkaError], None], users_callback: object) -> Callable[[KafkaError], None]:
+    """An `error_cb` that calls `hear`, and after it the user's own."""
+
+    def both(error: KafkaError) -> None:
+        hear(error)
+        if callable(users_callback):
+            users_callback(error)
+
+    return both
 
 
 def _made(make: Callable[[], T]) -> T:

@@ -22,10 +22,9 @@ from remote_fetch.failures.broker_errors import is_unanswered
 from remote_fetch.kafka_clients import AdminClient, Consumer
 from remote_fetch.locate.admin_offsets import AdminOffsets
 from remote_fetch.locate.answers import LogEnds, addresses_of, raw_uuid, settings_of
-from remote_fetch.locate.client_properties import admin_properties
 from remote_fetch.locate.clients import Clients
 from remote_fetch.locate.consumer_offsets import ConsumerOffsets
-from remote_fetch.locate.contact import SERVERS_KEY, Causes, explained
+from remote_fetch.locate.contact import SERVERS_KEY
 from remote_fetch.locate.epoch_prober import EpochProber
 from remote_fetch.locate.slices import Newcomer, ask_in_slices
 from remote_fetch.locate.tokens import TokenCache
@@ -67,7 +66,6 @@ class Cluster(Clients):
         self._prober = EpochProber(self, timeout_s=self._timeout_s)
         self._offsets = AdminOffsets(self, timeout_s=self._timeout_s)
         self._by_consumer = ConsumerOffsets(self)
-        self._causes = Causes(lambda: admin_properties(self.contact_properties)) if checks else str
 
     @property
     def contact_properties(self) -> dict[str, Any]:
@@ -180,11 +178,16 @@ class Cluster(Clients):
                     if turn.is_last:
                         self.replace_admin(admin)
                 raise
+            finally:
+                admin.poll(0)  # which tells `causes`. After an answer too: the next silence may have another cause
             self._newcomer.note_answer(turn)
             return answer
 
-        with explained(self._causes):
+        try:
             return ask_in_slices(ask_once, Deadline.after(timeout_s or self._timeout_s))
+        except KafkaException as error:
+            self.causes.explain(error)
+            raise
 
     def log_bounds(
         self,
@@ -204,8 +207,13 @@ class Cluster(Clients):
         wanted = TopicPartition(partition.topic, partition.partition)
         asks_admin = self._admin is not None and not by_consumer
         quick = self._offsets.bounds(wanted, isolation, deadline.left_s / 2) if asks_admin else None
-        with explained(self._causes):
+        try:
             return quick or self._by_consumer.bounds(wanted, isolation, deadline)
+        except KafkaException as error:
+            if (admin := self._admin) is not None:
+                admin.poll(0)  # the consumer may be read by another thread
+            self.causes.explain(error)
+            raise
 
     def ends(self, name: str, numbers: Collection[int]) -> dict[int, LogEnds]:
         """The ends of partitions (ListOffsets). Raises KafkaException with the first error about any of them."""

@@ -12,28 +12,19 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import wait
-from contextlib import contextmanager, suppress
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from remote_fetch.deadline import Deadline
 from remote_fetch.errors import BrokerUnavailable, Cancelled
 from remote_fetch.failures.broker_errors import NO_ANSWER, is_unanswered, lacks_token
 from remote_fetch.kafka_clients import AdminClient
 
-__all__ = [
-    "SERVERS_KEY",
-    "Causes",
-    "cause_of",
-    "explained",
-    "first_contact",
-    "reported",
-    "setup_timeout_s",
-]
+__all__ = ["SERVERS_KEY", "Causes", "first_contact", "setup_timeout_s"]
 
 SERVERS_KEY = "bootstrap.servers"
 
@@ -53,9 +44,8 @@ _ADVERTISED = re.compile(r"(?:\w+://)?(\S+:\d+)/\d+: ")
 _GIVEN = re.compile(r"(?:\w+://)?([^\s,]+)")
 """An address of `bootstrap.servers`, in which librdkafka allows a protocol, and spaces between addresses."""
 _SHOWN_CAUSES = 3
-_KEPT_S = 60.0
-_ASKED_BROKERS = 16
-"""How many brokers `Causes` connects to, of a large cluster."""
+_KEPT_CAUSES = 64
+_LATELY_S = 60.0
 
 
 def setup_timeout_s(properties: Mapping[str, Any]) -> float:
@@ -64,11 +54,15 @@ def setup_timeout_s(properties: Mapping[str, Any]) -> float:
 
 
 def first_contact(
-    properties: Mapping[str, Any], is_closed: Callable[[], bool], servers_key: str = SERVERS_KEY
+    properties: Mapping[str, Any],
+    is_closed: Callable[[], bool],
+    servers_key: str = SERVERS_KEY,
+    later: Callable[[KafkaError], object] = str,
 ) -> AdminClient:
     """A client that one broker of the cluster has answered. `properties` are those of an AdminClient.
 
-    `servers_key` is the key under which the user gave the addresses.
+    `servers_key` is the key under which the user gave the addresses. `later` takes the client's later reports about
+    connections; those before go to the user's `error_cb`.
 
     Raises BrokerUnavailable, with addresses and causes, if no broker answers within `setup_timeout_s`. Raises Cancelled
     as soon as `is_closed`. After two seconds the log gets a warning with the same causes.
@@ -76,17 +70,25 @@ def first_contact(
     address, timeout_s = str(properties.get(SERVERS_KEY, "")), setup_timeout_s(properties)
     deadline, silence = Deadline.after(timeout_s), Deadline.after(_SILENT_S)
     heard: dict[str, int] = {}
+    users_callback = properties.get("error_cb")
+    has_answered = False
 
     def hear(error: KafkaError) -> None:
+        if has_answered:
+            later(error)
+            return
         heard[_STATE.sub("", error.str())] = error.code()
+        if callable(users_callback):
+            users_callback(error)
 
-    quiet: dict[str, Any] = {**properties, "log_level": 0, **reported(properties, hear)}
+    quiet: dict[str, Any] = {**properties, "log_level": 0, "error_cb": hear}
     place = f"{servers_key}={address}"
     first = client = _made(quiet, place)
     has_told = False
     while not is_closed():
         code = _error_code(client, min(max(deadline.left_s, 0.1), _ANSWER_S))
         if code not in _NO_CONTACT:
+            has_answered = True
             return client  # a refusal is an answer too
         client.poll(0)  # which calls `hear`
         if (is_refusal := not _REFUSED.isdisjoint(heard.values())) or deadline.is_over:
@@ -98,76 +100,34 @@ def first_contact(
     raise Cancelled("the connection to the cluster was closed")
 
 
-def reported(properties: Mapping[str, Any], hear: Callable[[KafkaError], None]) -> dict[str, Any]:
-    """The property of a client that calls `hear` about failed connections, and after it the user's own callback."""
-    users_callback = properties.get("error_cb")
-
-    def both(error: KafkaError) -> None:
-        hear(error)
-        if callable(users_callback):
-            users_callback(error)
-
-    return {"error_cb": both}
-
-
-@contextmanager
-def explained(causes: Callable[[], str]) -> Iterator[None]:
-    """Adds causes to the error of brokers that do not answer. librdkafka's own says only that it has waited.
-
-    Raises KafkaException with the code of the error.
-    """
-    try:
-        yield
-    except KafkaException as error:
-        if not is_unanswered(error) or not (told := causes()):
-            raise
-        raise KafkaException(KafkaError(error.args[0].code(), f"{error.args[0].str()}: {told}")) from error
-
-
-def cause_of(error: KafkaError) -> str | None:
-    """The text of librdkafka's report about a connection, without its times. None if it tells no address and cause.
-
-    A connection that was up and ended tells little: if the next one fails, that report has the cause.
-    """
-    text = error.str()
-    return None if error.code() in _SAYS_LITTLE or " in state UP" in text else _STATE.sub("", text)
-
-
 class Causes:
-    """Tells why brokers cannot be reached, with their addresses. `properties` gives those of an AdminClient.
+    """Why brokers cannot be reached, with their addresses, as the clients of one cluster report it. Thread-safe.
 
-    An answer is kept for a minute: a question that waits is asked again and again, and each look takes seconds.
+    A client reports it when it is polled. `listener` is called with each cause, again and again while it lasts.
     """
 
-    def __init__(self, properties: Callable[[], Mapping[str, Any]]) -> None:
-        self._properties = properties
-        self._told, self._until = "", Deadline.after(0)
+    def __init__(self) -> None:
+        self._heard: deque[tuple[float, str]] = deque(maxlen=_KEPT_CAUSES)
+        self.listener: Callable[[str], object] = str
 
-    def __call__(self) -> str:
-        """The causes. Empty if no cause was heard. Takes four seconds at most."""
-        if self._until.is_over:
-            self._told, self._until = _causes_of_silence(self._properties()), Deadline.after(_KEPT_S)
-        return self._told
+    def hear(self, error: KafkaError) -> None:
+        """Take a client's report. That a connection was up and ended tells little: a report of the next has the cause.
 
+        This is an `error_cb` of a client.
+        """
+        text = error.str()
+        if error.code() in _NO_CONTACT - _SAYS_LITTLE and " in state UP" not in text:
+            cause = _STATE.sub("", text)
+            self._heard.append((time.monotonic(), cause))
+            self.listener(cause)
 
-def _causes_of_silence(properties: Mapping[str, Any]) -> str:
-    """The causes that a new client hears, which connects to each broker."""
-    heard: dict[str, None] = {}
-
-    def hear(error: KafkaError) -> None:
-        if (cause := cause_of(error)) is not None:
-            heard[cause] = None
-
-    with suppress(KafkaException):
-        client = AdminClient({**properties, "log_level": 0, "error_cb": hear})
-        with suppress(KafkaException):
-            numbers = sorted(client.list_topics(timeout=_SILENT_S).brokers)[:_ASKED_BROKERS]
-            wanted = [ConfigResource(ResourceType.BROKER, str(number)) for number in numbers]
-            asked = client.describe_configs(wanted, request_timeout=_SILENT_S)  # each is asked of that broker
-            wait(asked.values(), _SILENT_S)
-            del asked  # as in `_error_code`
-        client.poll(0)
-    return "; ".join(list(heard)[:_SHOWN_CAUSES])
+    def explain(self, error: KafkaException) -> None:
+        """Raise the error with the causes of the last minute, if no broker has answered. librdkafka's text has none."""
+        since_s = time.monotonic() - _LATELY_S
+        causes = dict.fromkeys(cause for heard_s, cause in reversed(list(self._heard)) if heard_s > since_s)
+        if causes and is_unanswered(error):
+            text = f"{error.args[0].str()}: {'; '.join(list(causes)[:_SHOWN_CAUSES])}"
+            raise KafkaException(KafkaError(error.args[0].code(), text)) from error
 
 
 def _made(properties: Mapping[str, Any], place: str) -> AdminClient:

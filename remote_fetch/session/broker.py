@@ -32,7 +32,6 @@ from remote_fetch.failures.broker_errors import BrokerStalled, is_unreadable
 from remote_fetch.kafka_clients import Consumer
 from remote_fetch.locate.answers import leader_epoch_of
 from remote_fetch.locate.cluster import Cluster
-from remote_fetch.locate.contact import cause_of
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.observe import BrokerRead, Notice, Observer, RecordsRead, TimestampsSaturated
@@ -133,7 +132,7 @@ class BrokerReader:
 
         Raises the errors of `read`, except that an offset outside the log raises KafkaException.
         """
-        self._cluster.report_to(self._hear)
+        self._cluster.causes.listener = self._hear
         logs = {
             (partition.topic, partition.partition): KnownLog(
                 self._guard, partition, start, lineages.get(partition, _NO_STORE)
@@ -157,10 +156,9 @@ class BrokerReader:
             finally:
                 _give_back(consumer)
 
-    def _hear(self, error: KafkaError) -> None:
+    def _hear(self, cause: str) -> None:
         """Report a broker that cannot be reached. librdkafka tries again, and reports each failure."""
-        cause = cause_of(error)
-        if cause is not None and self._clock() - self._heard.get(cause, -_SAY_AGAIN_S) >= _SAY_AGAIN_S:
+        if self._clock() - self._heard.get(cause, -_SAY_AGAIN_S) >= _SAY_AGAIN_S:
             self._heard[cause] = self._clock()
             self._observer(Notice(f"a broker cannot be reached: {cause}", is_warning=True, is_wait=True))
 

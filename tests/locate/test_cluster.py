@@ -25,7 +25,6 @@ from remote_fetch.errors import Cancelled
 from remote_fetch.kafka_clients import Consumer
 from remote_fetch.locate import contact
 from remote_fetch.locate.cluster import Cluster
-from remote_fetch.locate.contact import cause_of
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 
 PARTITION = TopicIdPartition(Uuid(bytes(16)), "t", 0)
@@ -342,6 +341,9 @@ class Described:
 
     def describe_cluster(self, request_timeout: float) -> Future[object]:
         return self.describe_topics(request_timeout=request_timeout)["t"]
+
+    def poll(self, timeout: float) -> None:
+        pass
 
 
 def test_another_client_is_made_where_a_broker_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -732,38 +734,69 @@ def test_librdkafka_reports_brokers_that_are_away_only_if_the_user_wants_it(
     cluster.close()
 
 
-def test_a_consumer_that_is_read_reports_brokers_that_cannot_be_reached(capfd: pytest.CaptureFixture[str]) -> None:
-    """To the reader of the cluster and to the user's callback, with the address of each broker."""
+def test_clients_report_brokers_that_cannot_be_reached(capfd: pytest.CaptureFixture[str]) -> None:
+    """To the reader of the cluster, with the address of each broker. A consumer tells the user's callback too."""
     address = "127.0.0.1:4"  # of this test alone
-    heard: list[str | None] = []
+    heard: list[str] = []
     users: list[KafkaError] = []
     cluster = Cluster({"bootstrap.servers": address, "error_cb": users.append}, timeout_ms=1000)
-    old = cluster.consumer(LEVEL)
-    cluster.report_to(lambda error: heard.append(cause_of(error)))
+    cluster.causes.listener = heard.append
+    with pytest.raises(KafkaException):
+        cluster.metadata()
+    cause = f"{address}/bootstrap: Connect to ipv4#{address} failed: Connection refused"
+    assert set(heard) == {cause}
+    assert not users, "it may raise, and this thread may be of a pool"
+    heard.clear()
     consumer = cluster.consumer(LEVEL)
-    assert consumer is not old, "a client keeps its callback"
     while len(users) < 2:
         consumer.consume(1, timeout=0.1)
-    assert set(heard) - {None} == {f"{address}/bootstrap: Connect to ipv4#{address} failed: Connection refused"}
+    assert set(heard) == {cause}
     assert address not in capfd.readouterr().err
     cluster.close()
 
 
-def test_an_error_of_silence_names_the_brokers_and_causes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """librdkafka's own says that it has waited. Sessions that make the first contact tell more."""
+@pytest.mark.parametrize("checks", [False, True])
+def test_an_error_of_silence_names_the_brokers_and_causes(*, checks: bool) -> None:
+    """librdkafka's own says that it has waited. No other client is made for it, and nothing waits for it."""
     address = "127.0.0.1:5"
-    cluster = Cluster({"bootstrap.servers": address}, timeout_ms=1000, checks=True)
+    cluster = Cluster({"bootstrap.servers": address}, timeout_ms=1000, checks=checks)
     cluster._is_unchecked = False  # a broker has answered before
-    looks: list[Mapping[str, Any]] = []
-    look = contact._causes_of_silence
-
-    def noted(properties: Mapping[str, Any]) -> str:
-        looks.append(properties)
-        return look(properties)
-
-    monkeypatch.setattr(contact, "_causes_of_silence", noted)
     for ask in (cluster.metadata, lambda: cluster.log_bounds(PARTITION, LEVEL, by_consumer=True)):
         with pytest.raises(KafkaException, match=f"{address}/bootstrap: Connect to .* Connection refused"):
             ask()
-    assert len(looks) == 1, "each takes seconds"
     cluster.close()
+
+
+def test_the_client_of_the_first_contact_reports_causes_later() -> None:
+    """The user's callback is called until then: the client is polled in threads that it must not end."""
+    users: list[KafkaError] = []
+
+    class Contact(Described):
+        def __init__(self, properties: Mapping[str, Any]) -> None:
+            super().__init__(None)
+            self.error_cb: Any = properties["error_cb"]
+
+    refused = KafkaError(KafkaError._TRANSPORT, "b:1/1: Connect failed: refused (after 0ms in state CONNECT)")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(contact, "AdminClient", Contact)
+        cluster = Cluster({"error_cb": users.append}, timeout_ms=1000, checks=True)
+        cast(Any, cluster.admin()).error_cb(refused)
+    assert not users
+    with pytest.raises(KafkaException) as raised:
+        cluster.causes.explain(KafkaException(KafkaError(KafkaError._TIMED_OUT, "late")))
+    assert raised.value.args[0].code() == KafkaError._TIMED_OUT
+    assert raised.value.args[0].str() == "late: b:1/1: Connect failed: refused"
+    cluster.causes.explain(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))  # an answer has its own cause
+
+
+def test_causes_of_a_former_silence_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers were away, and were back. A later silence has another cause."""
+    cluster = Cluster({}, timeout_ms=1000)
+    cluster.causes.hear(KafkaError(KafkaError._TRANSPORT, "b:1/1: Connect failed: refused"))
+    monkeypatch.setattr(contact, "_LATELY_S", 0.0)
+    cluster.causes.explain(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+    polled: list[float] = []
+    monkeypatch.setattr(Described, "poll", lambda _, timeout: polled.append(timeout))
+    cluster._admin = cast(Any, Described(SimpleNamespace(topics={})))
+    cluster.names()
+    assert polled == [0], "else the client would keep its reports until that silence"

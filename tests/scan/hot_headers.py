@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, Producer
 
 from remote_fetch.errors import UnsupportedFormat
 from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.contact import Causes
 from remote_fetch.model import IsolationLevel, TopicIdPartition, Uuid
 from remote_fetch.observe import ignore
 from remote_fetch.session.broker import BrokerReader
@@ -34,12 +35,10 @@ class Stubs:
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
+        self.causes = Causes()
 
     def consumer(self, isolation: IsolationLevel) -> Consumer:
         return self._consumer
-
-    def report_to(self, hear: object) -> None:
-        pass
 
     def confirm(self, partition: TopicIdPartition) -> None:
         pass

@@ -23,6 +23,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from remote_fetch.errors import LogTruncated, OffsetOutOfRange, TopicRecreated, UnsupportedFormat
 from remote_fetch.failures.broker_errors import BrokerStalled
 from remote_fetch.locate.cluster import Cluster, Topic
+from remote_fetch.locate.contact import Causes
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import BrokerRead, Event, Notice, RecordsRead, TimestampsSaturated
 from remote_fetch.plan.ranges import BrokerRange
@@ -83,11 +84,8 @@ class Broker:
     now_s: float = 0.0
     at: int = -1
     assigned: list[int] = field(default_factory=list)
-    hear: Callable[[KafkaError], None] | None = None
+    causes: Causes = field(default_factory=Causes)
     answers: Iterator[Sequence[Message]] = field(init=False)
-
-    def report_to(self, hear: Callable[[KafkaError], None]) -> None:
-        self.hear = hear
 
     def __post_init__(self) -> None:
         self.answers = iter(self.script)
@@ -617,12 +615,11 @@ def test_one_of_several_brokers_that_is_away_while_they_are_followed_is_said_onc
     broker = Broker([records(7, 8)])
     rows = reader_of(broker, heard.append).follow({PARTITION: 7}, UNCOMMITTED, ("offset",))
     next(rows)
-    assert broker.hear is not None
 
     def said(code: int, *texts: str) -> list[str]:
         heard.clear()
         for text in texts:
-            broker.hear(KafkaError(code, text))  # type: ignore[misc]
+            broker.causes.hear(KafkaError(code, text))
         return [event.text for event in heard if isinstance(event, Notice)]
 
     refused = [f"host:9/2: Connect failed: refused (after {after_ms}ms in state CONNECT)" for after_ms in (0, 5)]
