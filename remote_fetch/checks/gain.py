@@ -119,7 +119,7 @@ def gain_of(session: Session, tier: Tier, sample_bytes: int, dice: random.Random
     given = [
         choice
         for choice, verdict in zip(choices, verdicts, strict=True)
-        if not any(finding.is_of_broker for finding in verdict.findings)
+        if not verdict.unheard and not any(finding.is_of_broker for finding in verdict.findings)
     ]
     offsets = sum(step.offsets for choice in given for step in choice.steps)
     return Gain(store_rate(session, given), broker_rate(broker, given), offsets, verdicts)

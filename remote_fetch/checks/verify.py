@@ -7,6 +7,8 @@ Rules of the file:
 - Compared is what a read from the store would read there, and the holes of the tier. All else is counted by reason.
 - After the first difference of a step the check goes on with the next one.
 - The broker often reads the same objects. So it is not asked for what the store cannot give: it could wait for ever.
+- A broker that has lost its storage stalls at each segment. So each stall halves the next wait, until the broker gives
+  records. What it does not give within a wait that was shortened is not compared, and no difference: it may be slow.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ _UNCOMPARED = frozenset((Reason.NOT_TIERED, Reason.UNSTABLE, Reason.LOCAL, Error
 class Finding:
     """Something that is wrong with a step: a difference, or the error of the store or of the broker in `text`.
 
-    `is_of_broker`: the broker answers, and does not give records of the step.
+    `is_of_broker`: the broker answers, and does not give records of the step. `stall`: because it has given nothing.
     `is_aborted_shown`: the broker shows a record of an aborted transaction under read_committed. Kafka 3.6 to 3.9.0 do
     (KAFKA-17801).
     """
@@ -68,17 +70,35 @@ class Finding:
     text: str = ""
     is_aborted_shown: bool = False
     is_of_broker: bool = False
+    stall: BrokerStalled | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionVerdict:
-    """The result for one partition. `left_out` counts offsets that were not compared, by reason."""
+    """The result for one partition. `left_out` counts offsets that were not compared, by reason.
+
+    `unheard` are the steps of which the broker gave nothing within a wait that was shortened. They count in `left_out`.
+    """
 
     partition: TopicIdPartition
     records: int
     steps: int
     left_out: Mapping[str, int]
     findings: Sequence[Finding] = field(default_factory=tuple)
+    unheard: Sequence[Finding] = field(default_factory=tuple)
+
+
+@dataclass(slots=True)
+class _Oracle:
+    """The broker. `stalls`: the segments that it has not given, since it gave records."""
+
+    reader: BrokerReader
+    stalls: int = 0
+
+    def rows(self, plan: PartitionPlan, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        for batch in broker_rows(self.reader, plan, first, last, self.stalls):
+            self.stalls = 0
+            yield batch
 
 
 def broker_of(session: Session) -> BrokerReader:
@@ -143,16 +163,18 @@ def verify(
 
     Raises ConfigError without a broker, KafkaException, and OffsetOutOfRange if records are deleted during the check.
     """
-    broker = broker_of(session)
+    oracle = _Oracle(broker_of(session))
     for choice in choices:
-        yield _verify_partition(session, broker, choice, compared)
+        yield _verify_partition(session, oracle, choice, compared)
 
 
 def _verify_partition(
-    session: Session, broker: BrokerReader, choice: Choice, compared: Callable[[], None]
+    session: Session, oracle: _Oracle, choice: Choice, compared: Callable[[], None]
 ) -> PartitionVerdict:
     plan, steps = choice.plan, choice.steps
     findings: list[Finding] = []
+    unheard: list[Finding] = []
+    left_out = Counter(choice.left_out)
     records = 0
     for unread in choice.unread:
         findings.append(Finding(unread, text=unread.detail or f"it cannot be read ({unread.reason})"))
@@ -160,19 +182,24 @@ def _verify_partition(
     for stretch in stretches(steps):
         of_broker: RowStream | None = None
         for step in stretch:
-            of_broker = of_broker or RowStream(broker_rows(broker, plan, step.first_offset, stretch[-1].last_offset))
+            of_broker = of_broker or RowStream(oracle.rows(plan, step.first_offset, stretch[-1].last_offset))
             of_store = RowStream(store_rows(session, plan, [step]))
             finding, is_behind = _compare(of_store, of_broker, step)
             of_store.close()
             records += of_store.taken
-            if finding is not None:
+            stall = finding.stall if finding is not None else None
+            oracle.stalls += stall is not None
+            if finding is not None and stall is not None and stall.was_hurried:
+                unheard.append(finding)
+                left_out["stalled"] += step.offsets
+            elif finding is not None:
                 is_aborted = _is_aborted(session, plan, step, finding.difference)
                 findings.append(replace(finding, is_aborted_shown=is_aborted))
             if not is_behind:
                 of_broker.close()
                 of_broker = None
             compared()
-    return PartitionVerdict(plan.opened.partition, records, choice.size, choice.left_out, tuple(findings))
+    return PartitionVerdict(plan.opened.partition, records, choice.size, left_out, tuple(findings), tuple(unheard))
 
 
 def _compare(of_store: RowStream, of_broker: RowStream, step: PlanStep) -> tuple[Finding | None, bool]:
@@ -191,7 +218,8 @@ def _compare(of_store: RowStream, of_broker: RowStream, step: PlanStep) -> tuple
             not of_broker.has_failed or isinstance(step, BrokerRange) or of_store.below(step.stop_offset) is not None
         )
         if finding is None and is_of_step:
-            finding = Finding(step, text=text, is_of_broker=of_broker.has_failed)
+            stall = error if isinstance(error, BrokerStalled) else None
+            finding = Finding(step, text=text, is_of_broker=of_broker.has_failed, stall=stall)
         return finding, False
     return finding, True
 
@@ -250,14 +278,12 @@ def store_rows(session: Session, plan: PartitionPlan, steps: Sequence[PlanStep])
     return Scan(session, [replace(plan, steps=slices)], VERIFIED_COLUMNS, fallback=alone).batches()
 
 
-def broker_rows(broker: BrokerReader, plan: PartitionPlan, first: int, last: int) -> Iterator[pa.RecordBatch]:
-    """The rows of offsets [first, last] through the broker. After a stall, the next one is waited for less long."""
+def broker_rows(
+    broker: BrokerReader, plan: PartitionPlan, first: int, last: int, haste: int = 0
+) -> Iterator[pa.RecordBatch]:
+    """The rows of offsets [first, last] through the broker, with `haste` as in its `read`."""
     step = BrokerRange(plan.opened.partition, first, last, _REASON)
-    try:
-        yield from broker.read(step, plan.opened.isolation, VERIFIED_COLUMNS)
-    except BrokerStalled:
-        broker.hurry()
-        raise
+    return broker.read(step, plan.opened.isolation, VERIFIED_COLUMNS, haste=haste)
 
 
 def _is_aborted(session: Session, plan: PartitionPlan, step: PlanStep, difference: Difference | None) -> bool:

@@ -166,6 +166,8 @@ def _lines(verdict: PartitionVerdict, paint: Paint) -> Iterator[str]:
     )
     for finding in verdict.findings:
         yield from _finding_lines(place, finding, paint)
+    for finding in verdict.unheard:
+        yield f"{place}: not compared, in {_place(finding)}: {finding.text}"
 
 
 def _finding_lines(place: str, finding: Finding, paint: Paint) -> Iterator[str]:
@@ -205,27 +207,28 @@ def _short(value: Any) -> str:
 
 
 def _json(verdict: PartitionVerdict) -> str:
+    fields = {**verdict.partition.place, "records": verdict.records, "segments": verdict.steps}
+    found = {"findings": verdict.findings, "unheard": verdict.unheard}
+    told = {name: [_finding_fields(finding) for finding in findings] for name, findings in found.items()}
+    return json.dumps({**fields, "left_out": dict(verdict.left_out), **told})
+
+
+def _finding_fields(finding: Finding) -> Mapping[str, Any]:
     def side(row: Mapping[str, Any] | None) -> Mapping[str, str] | None:
         return None if row is None else {name: _short(value) for name, value in row.items()}
 
-    findings = []
-    for finding in verdict.findings:
-        difference, segment = finding.difference, getattr(finding.step, "segment", None)
-        findings.append(
-            {
-                "segment": None if segment is None else str(segment.segment_id.id),
-                "first_offset": finding.step.first_offset,
-                "last_offset": finding.step.last_offset,
-                "error": finding.text or None,
-                "offset": None if difference is None else difference.offset,
-                "columns": [] if difference is None else list(difference.columns),
-                "store": None if difference is None else side(difference.store),
-                "broker": None if difference is None else side(difference.broker),
-                "is_aborted_shown": finding.is_aborted_shown,
-            }
-        )
-    fields = {**verdict.partition.place, "records": verdict.records}
-    return json.dumps({**fields, "segments": verdict.steps, "left_out": dict(verdict.left_out), "findings": findings})
+    difference, segment = finding.difference, getattr(finding.step, "segment", None)
+    return {
+        "segment": None if segment is None else str(segment.segment_id.id),
+        "first_offset": finding.step.first_offset,
+        "last_offset": finding.step.last_offset,
+        "error": finding.text or None,
+        "offset": None if difference is None else difference.offset,
+        "columns": [] if difference is None else list(difference.columns),
+        "store": None if difference is None else side(difference.store),
+        "broker": None if difference is None else side(difference.broker),
+        "is_aborted_shown": finding.is_aborted_shown,
+    }
 
 
 def _timed(session: Session, counter: FetchCounter, choices: Sequence[Choice]) -> Iterator[str]:

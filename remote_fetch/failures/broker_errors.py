@@ -95,7 +95,9 @@ _TRUNCATED = re.compile(r"log truncation detected at .*: broker end offset is (\
 
 
 class BrokerStalled(KafkaException):
-    """The broker answers, but does not give what its log has."""
+    """The broker answers, but does not give what its log has. `was_hurried`: it had less time than is configured."""
+
+    was_hurried = False
 
 
 def is_truncation(text: str) -> bool:

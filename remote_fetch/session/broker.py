@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
+from math import ldexp
 from operator import methodcaller
 from types import MappingProxyType
 from typing import Any
@@ -47,7 +48,7 @@ _POLL_S = 0.2
 _STALL_S = 10.0
 """How long a broker may give nothing below the end of the log before a notice reports it."""
 _LEAST_WAIT_S = 1.0
-"""The shortest wait after `hurry`, if the broker answers with errors. A silent one may be slow: it has `stall_s`."""
+"""The shortest wait of a read in haste, if the broker answers with errors. A silent one may be slow: `stall_s`."""
 _SAY_AGAIN_S = 3600.0
 """A read that follows goes on for days. The same broker may be away again."""
 _EOF = KafkaError._PARTITION_EOF
@@ -76,16 +77,22 @@ class BrokerReader:
         self._guard = guard
         self._observer = observer
         self._stall_s = stall_s
-        self._give_up_s = self._silent_s = give_up_s
+        self._give_up_s = give_up_s
         self._clock = clock
         self._heard: dict[str, float] = {}
 
     def read(
-        self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str], lineage: Lineage = _NO_STORE
+        self,
+        step: BrokerRange,
+        isolation: IsolationLevel,
+        columns: Sequence[str],
+        lineage: Lineage = _NO_STORE,
+        haste: int = 0,
     ) -> Iterator[pa.RecordBatch]:
         """The records of the range that the isolation level shows, in order.
 
-        `lineage` has the leader epochs of the records that the same read takes from the store. Unknown: it takes none.
+        - `lineage` has the leader epochs of the records that the same read takes from the store. Unknown: none.
+        - `haste`: how often `give_up_s` is halved until the broker gives something: it has given nothing before.
 
         Raises OffsetOutOfRange if the log start has passed offsets that were not read yet, LogTruncated if the log has
         parted from the records that were read, TopicRecreated if the name belongs to another topic now,
@@ -93,7 +100,7 @@ class BrokerReader:
         error. After `give_up_s` without progress: OffsetOutOfRange if the log ends inside the range.
         """
         partition, stop = step.partition, step.stop_offset
-        pace = Pace(step.first_offset, self._clock, self._clock())
+        pace = Pace(step.first_offset, self._clock, self._clock(), haste)
         log = KnownLog(self._guard, partition, step.first_offset, lineage)
         while pace.offset < stop and (log_end := self._wait_ready(step, isolation, pace, log)) is not None:
             consumer = self._cluster.consumer(isolation)
@@ -107,16 +114,6 @@ class BrokerReader:
                 raise
             finally:
                 _give_back(consumer)
-
-    def hurry(self) -> None:
-        """Halve the time after which a read gives up. For a caller that goes on with other offsets after BrokerStalled.
-
-        A broker that has lost its storage would stall for the whole time at each segment of the tier.
-        """
-        if self._give_up_s is not None and self._silent_s is not None:
-            halved_s = self._give_up_s / 2
-            self._silent_s = max(halved_s, min(self._silent_s, self._stall_s))
-            self._give_up_s = max(halved_s, min(self._give_up_s, _LEAST_WAIT_S))
 
     def follow(
         self,
@@ -200,7 +197,8 @@ class BrokerReader:
         A log that ends before may have parted from what was read. So this does not wait before it was compared.
         """
         while True:
-            bounds = self._guard.bounds(step.partition, isolation)
+            with pace.paused():
+                bounds = self._guard.bounds(step.partition, isolation)
             start, end = bounds.log_start_offset or 0, bounds.end_offset or 0
             pace.reached(self._guard.pass_over(step.partition, pace.offset, start))
             log.passed_over(start)
@@ -253,14 +251,19 @@ class BrokerReader:
 
     def _mind(self, step: BrokerRange, isolation: IsolationLevel, pace: Pace) -> None:
         """Report a broker that gives nothing, once for each stall, and check that the topic still exists."""
-        give_up_s = self._give_up_s if pace.cause else self._silent_s
-        if give_up_s is not None and self._clock() - pace.moved_at > give_up_s:
-            self._give_up(step, isolation, pace, give_up_s)
+        if self._give_up_s is not None:
+            shortest_s = min(self._give_up_s, _LEAST_WAIT_S if pace.cause else self._stall_s)
+            give_up_s = max(ldexp(self._give_up_s, -pace.haste), shortest_s)
+            if self._clock() - pace.moved_at > give_up_s:
+                self._give_up(step, isolation, pace, give_up_s)
         if self._clock() - max(pace.moved_at, pace.checked_at) <= self._stall_s:
             return
         pace.checked_at = self._clock()
-        self._guard.confirm(step.partition)
-        bounds = self._guard.bounds(step.partition, isolation, by_consumer=True)  # replaces a consumer without brokers
+        with pace.paused():
+            self._guard.confirm(step.partition)
+            bounds = self._guard.bounds(
+                step.partition, isolation, by_consumer=True
+            )  # replaces a consumer without brokers
         if pace.is_reported:
             pace.check_refusal(step.partition, bounds)
             return
@@ -285,7 +288,9 @@ class BrokerReader:
             f"{step.partition.topic_partition}: the broker gave nothing from offset {pace.offset} on "
             f"for {waited_s:g} s, though the log goes on to {end}{pace.cause}"
         )
-        raise BrokerStalled(KafkaError(KafkaError._TIMED_OUT, text))
+        stalled = BrokerStalled(KafkaError(KafkaError._TIMED_OUT, text))
+        stalled.was_hurried = waited_s < (self._give_up_s or 0)
+        raise stalled
 
     def _rows(self, messages: Sequence[Message], partition: TopicIdPartition, columns: Sequence[str]) -> pa.RecordBatch:
         size_bytes = sum(len(message.key() or b"") + len(message.value() or b"") for message in messages)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,16 +20,18 @@ __all__ = ["Pace"]
 class Pace:
     """The progress of one range.
 
-    - `offset` is the next offset to read, and `moved_at` the time when it last changed.
+    - `offset` is the next offset to read, and `moved_at` the time when it last changed. A pause does not count.
     - `checked_at` is the time of the last check of a stall.
     - `is_reported`: a notice has reported this stall.
     - `cause` is the last error of librdkafka during it, as the end of a sentence. `is_refused`: the error is about an
       offset outside of the log.
+    - `haste`: how often the longest wait is halved, until the broker gives something.
     """
 
     offset: int
     clock: Callable[[], float]
     moved_at: float
+    haste: int = 0
     checked_at: float = 0.0
     is_reported: bool = False
     cause: str = ""
@@ -44,7 +47,14 @@ class Pace:
         """Note the consumer's position. A position that is unknown (negative) or not past `offset` changes nothing."""
         if offset > self.offset:
             self.offset, self.moved_at, self.is_reported = offset, self.clock(), False
-            self.cause, self.is_refused = "", False
+            self.cause, self.is_refused, self.haste = "", False, 0
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """While the guard asks. It waits for a broker that is away: that is no stall, and has a limit of its own."""
+        began = self.clock()
+        yield
+        self.moved_at += self.clock() - began
 
     def check_refusal(self, partition: TopicIdPartition, bounds: LogBounds) -> None:
         """Raise BrokerStalled if the broker refuses the offset, although it lies in the log by its own bounds."""

@@ -73,7 +73,9 @@ class OtherBucket:
         self._shows = shows
         self.asked: list[tuple[int, int]] = []
 
-    def read(self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def read(
+        self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str], *, haste: int = 0
+    ) -> Iterator[pa.RecordBatch]:
         self.asked.append((step.first_offset, step.last_offset))
         yield from read_arrow(
             "orders",
@@ -91,12 +93,9 @@ class StalledBroker(OtherBucket):
     It stalls behind record 40: a client passes over hidden records if it has heard of what follows them.
     """
 
-    hurries = 0
-
-    def hurry(self) -> None:
-        self.hurries += 1
-
-    def read(self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def read(
+        self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str], *, haste: int = 0
+    ) -> Iterator[pa.RecordBatch]:
         if step.first_offset <= 40:
             yield from super().read(replace(step, last_offset=min(step.last_offset, 40)), isolation, columns)
         if step.first_offset < 80 and step.last_offset > 40:
@@ -214,7 +213,38 @@ def test_a_broker_that_cannot_read_a_segment(tmp_path: Path, fault: str) -> None
     assert ("no such object" if fault == "both" else "gave nothing from offset 60") in finding.text
     assert verdict.records == 81
     assert broker.asked == [(0, 40), (80, 119)]
-    assert broker.hurries == (1 if fault == "both" else 2), "each later stall is waited for less long"
+
+
+class SlowBroker(OtherBucket):
+    """A broker that takes so many seconds to give the segment at each offset, and has a minute."""
+
+    takes_s: Mapping[int, float] = {20: 99, 40: 31, 60: 15, 80: 60, 100: 61}
+
+    def read(
+        self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str], *, haste: int = 0
+    ) -> Iterator[pa.RecordBatch]:
+        for first in range(step.first_offset, step.last_offset, 20):
+            wait_s = 60 / 2**haste
+            if self.takes_s.get(first, 0) > wait_s:
+                stall = BrokerStalled(KafkaError(KafkaError._TIMED_OUT, f"the broker gave nothing for {wait_s:g} s"))
+                stall.was_hurried = wait_s < 60
+                raise stall
+            haste = 0
+            yield from super().read(replace(step, first_offset=first, last_offset=first + 19), isolation, columns)
+
+
+def test_what_a_broker_does_not_give_within_a_short_wait_is_no_finding(tmp_path: Path) -> None:
+    """It may be slow: a store behind it may be cold. As soon as it gives records, it has the whole time again."""
+    folder = write_topic(tmp_path / "sound")
+    with Session.open({"remote.storage.url": str(folder)}) as session:
+        plans = plan_job(session, "orders", start="earliest", end="latest", partitions=None, isolation=UNCOMMITTED)
+        broker: Any = SlowBroker(folder)
+        session.fallback.reader = broker
+        (verdict,) = verify(session, choose(plans))
+    assert [(one.step.first_offset, one.text[-8:]) for one in verdict.findings] == [(20, "for 60 s"), (100, "for 60 s")]
+    assert [(one.step.first_offset, one.text[-8:]) for one in verdict.unheard] == [(40, "for 30 s")]
+    assert verdict.left_out == {"stalled": 20}
+    assert verdict.records == 60
 
 
 @pytest.mark.parametrize("bad", [20, 25])
@@ -224,7 +254,7 @@ def test_a_record_that_the_brokers_client_cannot_give(
     """As with a header key that is not UTF-8. The segments before and after it are compared."""
     read = OtherBucket.read
 
-    def failing(self: OtherBucket, step: BrokerRange, *how: Any) -> Iterator[pa.RecordBatch]:
+    def failing(self: OtherBucket, step: BrokerRange, *how: Any, **_: int) -> Iterator[pa.RecordBatch]:
         if step.first_offset <= bad <= step.last_offset:
             if step.first_offset < bad:
                 yield from read(self, replace(step, last_offset=bad - 1), *how)

@@ -102,7 +102,7 @@ def test_an_object_that_the_broker_lacks_too(
 def test_a_broker_that_has_lost_its_storage(
     place: tuple[Rig, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It answers with an error for each segment. Each is named, and the wait for each is half of the one before."""
+    """It answers with an error for each segment. Each is named. Only the first has the whole wait, and is a finding."""
     rig, topic = place
     folder = shutil.copytree(rig.remote, tmp_path / "copy")
     logs = {path: tmp_path / path.name for path in rig.remote.glob(f"kafka-tiered-storage/{topic}-0-*/*.log")}
@@ -114,12 +114,13 @@ def test_a_broker_that_has_lost_its_storage(
         for path, kept in logs.items():
             kept.rename(path)
     verdict = json.loads(capsys.readouterr().out)
-    told = "\n".join(finding["error"] for finding in verdict["findings"])
     markers = 1  # a segment of them alone has no record that the broker could owe
-    assert (code, len(verdict["findings"])) == (3, verdict["segments"] - markers)
+    assert (code, len(verdict["findings"]), len(verdict["unheard"])) == (3, 1, verdict["segments"] - markers - 1)
+    told = "\n".join(each["error"] for each in [*verdict["findings"], *verdict["unheard"]])
     waits = [float(wait_s) for wait_s in re.findall(r" on for ([\d.]+) s,", told)]
     assert (waits[0], waits[-1]) == (4, 1)
     assert waits == sorted(waits, reverse=True)
+    assert verdict["left_out"]["stalled"] > 0
 
 
 def test_a_lost_snapshot_is_a_finding(

@@ -364,24 +364,39 @@ class TestGivingUp:
         assert raised.value.args[0].code() == KafkaError._TIMED_OUT
         assert str(raised.value.args[0].str()).endswith("the log goes on to 100 (no object)")
 
-    def test_a_caller_that_goes_on_waits_less_each_time(self) -> None:
+    def test_a_read_in_haste_waits_less(self) -> None:
         """A broker that answers with errors may have lost a thousand segments. A silent one may only be slow."""
 
-        def waited_s(script: Sequence[Sequence[Message]], hurries: int, give_up_s: float) -> float:
+        def waited_s(script: Sequence[Sequence[Message]], haste: int, give_up_s: float = 60) -> float:
             broker = Broker(script)
             reader = reader_of(broker, lambda event: None, give_up_s=give_up_s)
-            for _ in range(hurries):
-                reader.hurry()
-            with pytest.raises(BrokerStalled):
-                list(reader.read(BrokerRange(PARTITION, 5, 9, "hole"), UNCOMMITTED, ("offset",)))
+            step = BrokerRange(PARTITION, 5, 9, "hole")
+            with pytest.raises(BrokerStalled) as raised:
+                list(reader.read(step, UNCOMMITTED, ("offset",), haste=haste))
+            assert raised.value.was_hurried is (f"for {give_up_s} s" not in str(raised.value))
             return broker.now_s
 
         failing = [[Message(5, KafkaError.UNKNOWN, "no object")]] * 99
-        assert [waited_s(failing, hurries, 60) for hurries in (0, 1, 2, 9)] == [61, 31, 16, 2]
+        assert [waited_s(failing, haste) for haste in (0, 1, 2, 9, 9_999)] == [61, 31, 16, 2, 2]
         silent: list[list[Message]] = [[]] * 99
-        assert [waited_s(silent, hurries, 60) for hurries in (0, 1, 2, 9)] == [61, 31, 16, STALL_S + 1]
+        assert [waited_s(silent, haste) for haste in (0, 1, 2, 9)] == [61, 31, 16, STALL_S + 1]
         assert waited_s(silent, 9, 5) == 6, "no read waits longer than it was told"
-        reader_of(Broker(), lambda event: None).hurry()  # one that never gives up does not begin to
+        assert waited_s([records(5, 7), *silent], 9) == 62, "a broker that gives something has the whole time again"
+
+    @pytest.mark.parametrize("is_in_the_middle", [False, True])
+    def test_a_broker_that_is_away_has_the_whole_time_when_it_is_back(self, *, is_in_the_middle: bool) -> None:
+        """The guard waits for it, and has its own limit. A restart may take longer than a broker may stall."""
+        away = [KafkaError(KafkaError._TRANSPORT, "down") for _ in range(4)]
+
+        class Restarted(Broker):
+            def log_bounds(self, *how: object, by_consumer: bool = False, **more: object) -> LogBounds:
+                while by_consumer is is_in_the_middle and away:
+                    self.errors.append(away.pop())
+                return super().log_bounds(*how, by_consumer=by_consumer, **more)
+
+        broker = Restarted([*[[]] * 12, records(5, 10)])
+        assert read(broker, 5, 9, give_up_s=12)[0] == list(range(5, 10))
+        assert broker.now_s == 17
 
     def test_a_broker_that_is_slow(self) -> None:
         slow = [answer for offset in range(5, 10) for answer in (*[[]] * 15, records(offset, offset + 1))]
