@@ -181,10 +181,11 @@ class StreamDriver:
 
     def _left_out(self, session: Session, places: set[tuple[str, int]]) -> Iterator[TopicIdPartition]:
         """Those of these partitions that exist. The options have left them out since the batch was begun."""
+        named = {topic_name(name): name for name in self._options.subscription.topics}  # perhaps with the topic's id
         for topic in sorted({topic for topic, _ in places}):
             with suppress(UnknownTopic):
                 numbers = [number for name, number in places if name == topic]
-                there = session.locator.partitions(topic, numbers)
+                there = session.locator.partitions(named.get(topic, topic), numbers)
                 yield from (partition for partition in there if _place(partition) in places)
 
     def _begin(self) -> Positions | None:

@@ -377,6 +377,27 @@ def test_a_batch_is_done_again_with_partitions_that_the_options_leave_out(
         assert sorted(found) == sorted((*place, offset) for place in places for offset in range(2, 5))
 
 
+@pytest.mark.parametrize("options", [{"subscribe": "topic:{}"}, {"assign": '{{"topic:{}": [0]}}'}], ids=str)
+def test_a_topic_of_another_id_is_no_topic_that_the_options_leave_out(
+    tmp_path: Path, driver: Make, options: dict[str, str]
+) -> None:
+    """A batch is planned again after the topic of the id was deleted, and another one got its name."""
+    ids = [Uuid(name.rjust(16)) for name in (b"first", b"second")]
+    given = {name: value.format(ids[0]) for name, value in options.items()}
+    stream = driver({**given, **bucket_alone(tmp_path)}, failOnDataLoss="false")
+    for topic_id in ids:
+        log = LogBuilder("topic", topic_id)
+        log.append_batch([Record(n, n, b"k", b"v") for n in range(5)])
+        log.roll()
+        write_kafka_local(tmp_path, log.segments())
+        if topic_id == ids[0]:
+            assert stream.initial() == {AT: 0}
+            assert len(rows_between(stream, {AT: 0}, {AT: 5})) == 5
+            for path in tmp_path.glob("*/topic-0-*"):
+                shutil.rmtree(path)
+    assert rows_between(stream, {AT: 0}, {AT: 5}) == []
+
+
 @pytest.mark.parametrize("fails", ["true", "false"])
 def test_the_first_batch_done_again_without_a_topic(tmp_path: Path, driver: Make, fails: str) -> None:
     """Where the query began in the topic is not known: perhaps at the end. So none of its records may come."""
