@@ -154,7 +154,6 @@ class Partitions:
         for partition, offset, epoch in moved:
             with contextlib.suppress(KafkaException):  # else the handler's error would not be raised
                 self._transitions.apply(partition, partition.state.taken_back(offset, epoch))
-        self.note_change()
 
     # ------------------------------------------------------------------------------------- what the application does
 
