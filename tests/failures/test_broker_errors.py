@@ -84,6 +84,11 @@ def test_a_refusal_tells_that_it_is_one_and_of_what(text: str | None, said: str 
     assert broker_says(error) == (said or f"the broker says: {text}")
 
 
+def test_a_partition_without_a_leader_is_no_word_of_the_broker() -> None:
+    error = KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION, "Failed to get watermark offsets"))
+    assert broker_says(error).startswith("a partition has no leader, or it is gone: Failed to get watermark offsets. ")
+
+
 @pytest.mark.parametrize(
     ("code", "text", "expected"),
     [
