@@ -18,7 +18,7 @@ from remote_fetch.formats.indexes import OffsetIndex, OffsetPosition
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.prepare.batch_walk import batches_of, first_sound
 from remote_fetch.prepare.order import check_order
-from remote_fetch.prepare.positions import count_tie, narrow_by, read_offset_index
+from remote_fetch.prepare.positions import narrow_by, read_offset_index
 from remote_fetch.session.parallel import all_at_once
 from remote_fetch.session.storage import Storage
 
@@ -63,20 +63,12 @@ def _last_before(
             continue
         near = replace(whole, start_position=before.position, start_entry_offset=before.offset)
         likely_end = -1 if after is None else after.position
-        searches.append((near, partial(_walk_by, storage, candidate, near, cut, likely_end)))
+        searches.append((near, partial(_walk, storage, near, cut, likely_end)))
     if not searches:
         searches.append((whole, partial(_walk, storage, whole, cut, -1)))
     # A gap at an inferred end is believed once the bytes were fetched again.
     searches.append((whole, partial(_walk, storage, whole, cut, -1, joins=not end_is_inferred)))
     return first_sound(storage, searches)
-
-
-def _walk_by(storage: Storage, index: OffsetIndex, near: SegmentSlice, cut: int, likely_end: int) -> int:
-    """As `_walk`, by an index whose entry size may be only a guess. The batches confirm it."""
-    found = _walk(storage, near, cut, likely_end)
-    if index.ambiguous:
-        count_tie(storage, near.segment, index)
-    return found
 
 
 def _around(index: OffsetIndex, cut: int, end_offset: int) -> tuple[OffsetPosition | None, OffsetPosition | None]:

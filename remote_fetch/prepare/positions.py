@@ -21,7 +21,7 @@ from remote_fetch.observe import IndexSettled, SegmentScanned
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice, narrow
 from remote_fetch.session.storage import Storage
 
-__all__ = ["count_tie", "narrow_by", "narrow_edges", "narrow_slice", "read_offset_index"]
+__all__ = ["narrow_by", "narrow_edges", "narrow_slice", "read_offset_index"]
 
 
 def narrow_edges(storage: Storage, ends: Locator, steps: Iterable[PlanStep]) -> tuple[PlanStep, ...]:
@@ -78,16 +78,11 @@ def narrow_by(storage: Storage, piece: SegmentSlice, index: OffsetIndex) -> Segm
             return narrowed
         if _starts_with_batch(storage, narrowed):
             if narrowed.start_position > 0:
-                count_tie(storage, piece.segment, candidate)
+                reason = f"{candidate.entry_size_bytes}-byte"
+                storage.observe(IndexSettled(piece.partition, IndexType.OFFSET, reason))
             return narrowed
     storage.observe(SegmentScanned(piece.partition, IndexType.OFFSET, "ambiguous"))
     return piece
-
-
-def count_tie(storage: Storage, segment: RemoteLogSegmentMetadata, index: OffsetIndex) -> None:
-    """Count that the bytes of a segment confirmed one entry size of its ambiguous offset index."""
-    reason = f"{index.entry_size_bytes}-byte"
-    storage.observe(IndexSettled(segment.topic_id_partition, IndexType.OFFSET, reason))
 
 
 def _starts_with_batch(storage: Storage, piece: SegmentSlice) -> bool:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from remote_fetch.config import Config
 from remote_fetch.errors import CorruptSegment, SegmentNotFound
-from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
+from remote_fetch.model import UNKNOWN_SIZE, IndexType, RemoteLogSegmentMetadata
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.prepare.cuts import settle_cut
 from remote_fetch.session.session import Session
@@ -89,6 +89,28 @@ def test_a_part_in_which_no_batch_begins() -> None:
     with Session(Config.parse({}), Bucket([segment])) as session:
         found = parts(session, SegmentSlice(segment.metadata, 0, 4), [10, 20])
     assert bounds(found) == [(0, 4), None, None]
+
+
+def test_a_part_of_one_offset_is_read_from_its_own_bytes_on() -> None:
+    (segment,) = plain_log(segments=1, batches=3, records=1).segments(DENSE)
+    batch_bytes = len(segment.log) // 3
+    with Session(Config.parse({}), Bucket([segment])) as session:
+        found = parts(session, SegmentSlice(segment.metadata, 0, 2), [batch_bytes, 2 * batch_bytes])
+    assert bounds(found) == [(0, 0), (1, 1), (2, 2)]
+    assert [one.start_position for one in found if one is not None] == [0, batch_bytes, 2 * batch_bytes]
+
+
+def test_an_index_that_can_be_read_in_two_ways_moves_no_cut() -> None:
+    """Its 8-byte entries are also valid ones with 12 bytes. The bytes decide, and each part counts that once."""
+    log = LogBuilder()
+    for _ in range(4):
+        log.append_batch([Record(n * 3000, value=bytes(5000)) for n in range(2)], last_offset_delta=5999)
+    log.roll()
+    (segment,) = log.segments(DENSE)
+    piece = SegmentSlice(replace(segment.metadata, segment_size_in_bytes=UNKNOWN_SIZE), 0, 23_999)
+    with Session(Config.parse({}), Bucket([segment])) as session:
+        assert bounds(parts(session, piece, [len(segment.log) // 2])) == [(0, 11_999), (12_000, 23_999)]
+        assert session.counters.report().ties == {"8-byte": 1}
 
 
 def test_offsets_that_are_not_wanted_stay_out() -> None:
