@@ -72,8 +72,7 @@ def _start_of(timeline: Timeline, first_accepted: int, lineage: Lineage) -> int:
     If an earlier segment does not belong to this lineage, the log still has its offsets, and the tier lacks them.
     """
     known_start = lineage.entries[0].start_offset if lineage.entries else first_accepted
-    rejected = (max(segment.start_offset, known_start) for segment in timeline.segments)
-    return min(first_accepted, min(rejected, default=first_accepted))
+    return min(first_accepted, max(timeline.segments[0].start_offset, known_start))
 
 
 def _lineage(storage: Storage, timeline: Timeline) -> Lineage:
