@@ -41,13 +41,14 @@ def replayed(
 
 
 def test_records_in_their_partitions() -> None:
-    target = FakeTarget(logs={0: [], 1: []})
-    done = replayed(target, 3, 2)
-    assert (done.records, done.size_bytes, done.next_offsets) == (5, 5 * 10 + 3 + 1, {0: 13, 1: 12})
+    target = FakeTarget(logs={0: [], 1: [], 2: []})
+    done = replayed(target, 3, 2, 1)
+    assert (done.records, done.size_bytes, done.next_offsets) == (6, 6 * 10 + 3 + 1, {0: 13, 1: 12, 2: 11})
     assert target.logs[1] == [
         (b"", b"v" * 10, [("h", b"x")], 1000),
         (b"k", b"v" * 10, [("h", b"x")], 1001),
     ]
+    assert target.logs[2] == target.logs[1][:1]
 
 
 def test_partitions_by_key_and_new_timestamps() -> None:
@@ -59,7 +60,12 @@ def test_partitions_by_key_and_new_timestamps() -> None:
 
 @pytest.mark.parametrize(
     ("pace", "least_s"),
-    [(Pace(records_per_second=1000), 4.0), (Pace(bytes_per_second=100_000), 99.0), (Pace(), 0.0)],
+    [
+        (Pace(records_per_second=1000), 4.0),
+        (Pace(records_per_second=1), 4999.0),
+        (Pace(bytes_per_second=100_000), 99.0),
+        (Pace(), 0.0),
+    ],
 )
 def test_the_pace(pace: Pace, least_s: float) -> None:
     """5,000 records, with 12.5 MB of keys and values. The last records are sent when the time of all others is over."""
