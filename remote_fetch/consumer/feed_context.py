@@ -104,7 +104,7 @@ class FeedContext:
         """The partitions of a topic. Workers that want them at the same time share one answer, or its error."""
         before, asked_s = self._known(topic), self.clock()
         with self._naming:
-            known = self._topics.setdefault(topic, _Topic())  # after a `forget` it is in the dictionary no more
+            known = self._topics.setdefault(topic, _Topic())  # after a `forget` nothing reads it any more
             if not known.partitions or known.partitions is before:
                 failure = self._failures.setdefault(topic, SharedFailure(self.clock))
                 failure.check(asked_s)
