@@ -189,8 +189,7 @@ def broker_says(error: KafkaException) -> str:
     if isinstance(error, BrokerStalled):
         return f"{said.str()}. See the log of the leader; remote-fetch audit names the objects that the tier lacks"
     if said.code() == KafkaError._UNKNOWN_PARTITION:  # librdkafka has no other word for it
-        hint = "Describe the topic, and look at its brokers' logs"
-        return f"a partition has no leader, or it is gone: {said.str()}. {hint}"
+        return f"a partition has no leader, or it is gone: {said.str()}. Describe the topic, and see its brokers' logs"
     if not is_unanswered(error):
         refused = KafkaError(said.code()).str()
         is_told = refused.removeprefix("Broker: ") in said.str()  # a broker's own text has no "Broker: "
