@@ -17,12 +17,14 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from confluent_kafka import KafkaError
 
 from remote_fetch.checks.check import State
 from remote_fetch.checks.doctor import Doctor
 from remote_fetch.checks.holes import holes_check
 from remote_fetch.config import Config
 from remote_fetch.errors import ErrorKind, Unlocatable
+from remote_fetch.failures.broker_errors import BrokerStalled
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.unreadable import Unreadable, denied
@@ -242,6 +244,17 @@ def test_a_service_that_cannot_be_asked_needs_no_rights_on_the_metadata_topic() 
     check, _ = doctor._metadata(cast("Session", session))
     assert (check.state, check.hint is not None and "remote.locator.url" in check.hint) == (State.FAILED, True)
     assert "the service cannot be reached" in check.text
+
+
+@pytest.mark.parametrize("stall", [None, BrokerStalled(KafkaError(KafkaError._TIMED_OUT))])
+def test_what_the_brokers_do_not_give(monkeypatch: pytest.MonkeyPatch, stall: BrokerStalled | None) -> None:
+    """A header key that is not UTF-8 is nothing that they lack: only their client cannot give it."""
+    finding = SimpleNamespace(is_of_broker=True, is_aborted_shown=False, text="its text", stall=stall)
+    monkeypatch.setattr("remote_fetch.checks.doctor.gain_of", lambda *_: SimpleNamespace(finding=finding))
+    session: Any = SimpleNamespace()
+    tier: Any = SimpleNamespace(offsets=1)
+    check = Doctor({}, None, sample_bytes=1, dice=random.Random(0))._sample(session, tier)
+    assert (check.text, check.hint is None) == ("its text", stall is None)
 
 
 def test_no_sample_because_the_segments_cannot_be_located() -> None:

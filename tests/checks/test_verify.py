@@ -459,6 +459,19 @@ def test_a_rate_that_cannot_be_had(run: Run, beside: Callable[..., None], tmp_pa
     assert f"the {fault} does not give what it should in segment 00000000000000000060-" in outcome.lines[-1]
 
 
+def test_the_lines_about_a_broker_that_stalls(run: Run, beside: Callable[..., None], tmp_path: Path) -> None:
+    beside(kind=SlowBroker)
+    words = ("verify", "-t", "orders", "-q", "--isolation", "read_uncommitted", "--url", str(tmp_path / "sound"))
+    outcome = run(*words)
+    assert outcome.code == 3
+    assert outcome.lines[0].endswith(" DIFFERENT in 2 of 6 segments; offsets not compared: 20 stalled")
+    assert outcome.lines[-1].startswith("orders-0: not compared, in segment 00000000000000000040-")
+    assert outcome.lines[-1].endswith(": the broker gave nothing for 30 s")
+    found = json.loads("".join(run(*words, "-J").lines))
+    assert [each["first_offset"] for each in found["findings"]] == [20, 100]
+    assert [(each["first_offset"], each["error"][-4:]) for each in found["unheard"]] == [(40, "30 s")]
+
+
 @pytest.mark.parametrize(
     ("reasons", "said"),
     [
