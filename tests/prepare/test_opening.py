@@ -102,6 +102,30 @@ class TestOpen:
         assert opened.lineage.entries == (LeaderEpoch(2, 0), LeaderEpoch(3, 1), LeaderEpoch(4, 2))
         assert opened.lineage.end_offset == 3
 
+    def test_the_lineage_is_that_of_the_highest_epoch_although_a_lost_branch_reaches_further(self) -> None:
+        """A listing has no leader epochs. After an unclean election it has the segments of both branches."""
+        lost = LogBuilder()
+        lost.append_batch([Record(0)])
+        lost.roll()
+        log = lost.fork(1)
+        log.new_leader_epoch()
+        log.append_batch([Record(0), Record(1)])
+        log.roll()
+        for _ in range(2):
+            lost.append_batch([Record(0)])
+            lost.roll()
+        with session_of(Bucket([*lost.segments(), log.segments()[1]])) as session:
+            opened = opened_in(session, UNCOMMITTED, LogBounds())
+        assert opened.lineage.entries == (LeaderEpoch(0, 0), LeaderEpoch(1, 1))
+
+    def test_an_empty_checkpoint_tells_nothing(self) -> None:
+        bucket = Bucket(plain_log().segments())
+        for number in (0, 2):
+            bucket.write_index(number, IndexType.LEADER_EPOCH, b"")
+        with session_of(bucket) as session:
+            opened = opened_in(session, UNCOMMITTED, LogBounds())
+        assert (opened.lineage.end_offset, opened.stop_offset) == (40, 60)
+
     @pytest.mark.parametrize(("lost_start", "start"), [(90, 100), (105, 105), (112, 110)])
     def test_offsets_of_a_lost_branch_are_the_logs_from_its_known_start_on(self, lost_start: int, start: int) -> None:
         """The tier lacks them, so they are a hole. Of offsets before the first leader epoch nothing is known."""
