@@ -90,6 +90,15 @@ def test_a_base_offset_that_is_too_high_is_an_error_at_the_batch_after_it() -> N
     assert read.reader.resume_position == read.starts[1]
 
 
+def test_the_last_batch_may_not_reach_behind_its_segment() -> None:
+    """No header follows that would show its base offset to be too high."""
+    read = Slice(three_batches())
+    read.data[read.starts[2] + 7] ^= 4  # 10 becomes 14
+    with pytest.raises(CorruptSegment, match="offsets 14 to 18 in a segment of offsets 0 to 14"):
+        read.feed() + read.finish()
+    assert read.rows.next_offset == 5, "the batch before it waits for its header"
+
+
 def test_a_slice_ends_at_the_first_batch_behind_it_if_it_has_all_offsets() -> None:
     read = Slice(three_batches(), last=7)
     read.feed(0, read.starts[2])
