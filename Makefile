@@ -38,6 +38,11 @@ help:  ## this list
 # ---------------------------------------------------------------------------------------------------- environments
 # One .venv for both: what `make test` installs contains what `make demo` needs.
 
+BROKEN_OFF := $(VENV)/broken-off.stamp
+ifneq ($(wildcard $(BROKEN_OFF)),)
+.PHONY: $(VENV)/made.stamp
+endif
+
 $(VENV)/made.stamp:
 	@command -v $(PYTHON) >/dev/null 2>&1 || { \
 	  echo "No $(PYTHON) here. Install Python 3.11 or later, or name one: make PYTHON=python3.12 ..." >&2; exit 1; }
@@ -45,7 +50,7 @@ $(VENV)/made.stamp:
 	  echo "$(PYTHON) is `$(PYTHON) -V 2>&1`; 3.11 or later is needed: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "$(PYTHON) cannot make virtual environments; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	@$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(if $(wildcard $(BROKEN_OFF)),--clear) $(VENV)
 	@touch $@
 
 BUILD_INPUTS := pyproject.toml requirements/build.lock $(wildcard $(addprefix remote_fetch/decode/,native/Cargo.toml native/Cargo.lock native/src/*.rs))
@@ -58,7 +63,7 @@ BUILD_INPUTS := pyproject.toml requirements/build.lock $(wildcard $(addprefix re
 # An installer would compile the modules one by one. Here all processors do. A module that no Python can compile is left as it is.
 define install
 	@echo "Installing $(1) into $(VENV)$(2)"
-	@$(PIP) install --no-compile --require-hashes --no-deps --requirement requirements/build.lock --requirement requirements/installer.lock
+	@$(PIP) install --no-compile --require-hashes --no-deps --requirement requirements/build.lock
 	@$(MAKE) --no-print-directory -j 2 install-project install-packages PACKAGES=$(1)
 	@$(BIN)/python -W ignore -m compileall -qq -j 0 $(VENV)/lib || true
 endef
@@ -67,9 +72,13 @@ install-project:
 	@$(PIP) install --no-compile --no-build-isolation --no-deps --editable .
 
 # For dev.lock uv takes 12 s of a processor, and pip 78. uv does not read pip's configuration: if it gets no packages, for
-# example because only pip knows the mirror, pip installs them, with the same hashes.
+# example because only pip knows the mirror, pip installs them, with the same hashes. pip does it too if it cannot get uv.
+# If Ctrl-C or a kill ends uv, packages lack files, and uv and pip take these for whole: .venv is then made anew.
 install-packages:
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-build-isolation --require-hashes --no-deps --requirement $(PACKAGES) || { \
+	@$(PIP) install --no-compile --only-binary :all: --require-hashes --no-deps --requirement requirements/installer.lock || true
+	@touch $(BROKEN_OFF); \
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-build-isolation --require-hashes --no-deps --requirement $(PACKAGES); \
+	code=$$?; if [ $$code -gt 128 ]; then exit $$code; fi; rm $(BROKEN_OFF); test $$code = 0 || { \
 	  echo "uv cannot install $(PACKAGES): pip does it" >&2; \
 	  $(PIP) install --no-compile --require-hashes --no-deps --requirement $(PACKAGES); }
 

@@ -252,6 +252,26 @@ def test_no_recipe_runs_a_job_in_the_background() -> None:
     assert re.findall(r"^\t.*[^&>]&(?![&0-9]).*", MAKEFILE, re.MULTILINE) == []
 
 
+@pytest.mark.parametrize(("ending", "is_broken_off"), [("exit 0", False), ("exit 2", False), ("kill -9 $$", True)])
+def test_a_venv_is_made_anew_after_uv_was_killed(tmp_path: Path, ending: str, *, is_broken_off: bool) -> None:
+    """A killed uv leaves packages without some files, and the next uv and pip take these for whole."""
+    venv = tmp_path / ".venv"
+    (venv / "bin").mkdir(parents=True)
+    log = tmp_path / "log"
+    for name, line in {"bin/python": 'echo "$*" >> ../log', "bin/uv": ending, "made.stamp": "", "demo.stamp": ""}.items():
+        (venv / name).write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
+        (venv / name).chmod(0o755)
+    make = ("make", "--no-print-directory", "-f", ROOT / "Makefile", f"VENV={venv}")
+    (tmp_path / "tree").mkdir()
+    made = subprocess.run([*make, "install-packages", "PACKAGES=some.lock"], cwd=tmp_path / "tree", check=False)
+    assert (made.returncode != 0) is is_broken_off
+    assert ("some.lock" in log.read_text(encoding="utf-8")) is (ending == "exit 2"), "pip does it"
+    question = [*make, "--dry-run", venv / "made.stamp"]
+    again = subprocess.run(question, cwd=tmp_path / "tree", capture_output=True, text=True, check=True).stdout
+    assert (f"-m venv --clear {venv}" in again) is is_broken_off
+    assert ("-m venv" in again) is is_broken_off
+
+
 def test_the_changelog_knows_the_version() -> None:
     version = PROJECT["project"]["version"]
     assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
