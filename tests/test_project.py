@@ -258,7 +258,7 @@ def test_a_venv_is_made_anew_after_uv_was_killed(tmp_path: Path, ending: str, *,
     venv = tmp_path / ".venv"
     (venv / "bin").mkdir(parents=True)
     log = tmp_path / "log"
-    for name, line in {"bin/python": 'echo "$*" >> ../log', "bin/uv": ending, "made.stamp": "", "demo.stamp": ""}.items():
+    for name, line in {"bin/python": 'echo "$*" >> ../log', "bin/uv": ending, "made.stamp": ""}.items():
         (venv / name).write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
         (venv / name).chmod(0o755)
     make = ("make", "--no-print-directory", "-f", ROOT / "Makefile", f"VENV={venv}")
