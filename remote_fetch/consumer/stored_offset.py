@@ -19,7 +19,7 @@ __all__ = ["StoredOffset"]
 
 
 class StoredOffset:
-    """The stored offset of a partition in which the application is at `position`. `keeps_all`: no offset is withheld.
+    """The stored offset of a partition. `position` is that of the application. `keeps_all`: no offset is withheld.
 
     If `is_automatic` is false, only the application stores offsets.
     """

@@ -23,7 +23,7 @@ __all__ = ["RetryPolicy"]
 T = TypeVar("T")
 
 _STOOD_STILL = 1.5
-"""SDKs wait for a store no longer than its limit. So an attempt that takes so many times that was held up elsewhere."""
+"""SDKs wait for a store no longer than its limit. An attempt that takes this many limits was held up elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)

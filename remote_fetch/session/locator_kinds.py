@@ -1,4 +1,4 @@
-"""Opens locators: over listings of a store, over saved timelines, which it saves too, and over answers of leaders.
+"""Opens locators: over listings of a store, over saved timelines, and over answers of leaders. Saves timelines, too.
 
 Rules of the file:
 
