@@ -34,6 +34,7 @@ _TIMEOUT_S = 300
 _SPARE_S = 30
 _SHOWN_CHARS = 12_000
 
+_ASSERTED = re.compile(r"^\*\*\* rdkafka_.*", re.MULTILINE)
 _ABORTED = re.compile(
     r"\*\*\* rdkafka_\w+\.c:\d+:\w+: assert: "
     r"|StaysInside: "
@@ -67,7 +68,8 @@ def run_apart(rig: Rig, setting: Setting, kinds: Sequence[str], seed: int, secon
         check=False,
     )
     if done.returncode:
-        said = f"{done.stdout[-_SHOWN_CHARS:]}{done.stderr[-_SHOWN_CHARS:]}"
+        asserted = _ASSERTED.findall(done.stderr)  # it stands before the stacks of many threads
+        said = "\n".join([*asserted, done.stdout[-_SHOWN_CHARS:], done.stderr[-_SHOWN_CHARS:]])
         return Ran([f"the process ended with {done.returncode}:\n{said}"], Counter(), [])
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return Ran(found["wrong"], Counter(found["counts"]), found["log"])
