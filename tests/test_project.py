@@ -261,12 +261,12 @@ def test_a_venv_is_made_anew_after_uv_was_killed(tmp_path: Path, ending: str, *,
     for name, line in {"bin/python": 'echo "$*" >> ../log', "bin/uv": ending, "made.stamp": ""}.items():
         (venv / name).write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
         (venv / name).chmod(0o755)
-    make = ("make", "--no-print-directory", "-f", ROOT / "Makefile", f"VENV={venv}")
+    make = ("make", "--no-print-directory", "-f", str(ROOT / "Makefile"), f"VENV={venv}")
     (tmp_path / "tree").mkdir()
     made = subprocess.run([*make, "install-packages", "PACKAGES=some.lock"], cwd=tmp_path / "tree", check=False)
     assert (made.returncode != 0) is is_broken_off
     assert ("some.lock" in log.read_text(encoding="utf-8")) is (ending == "exit 2"), "pip does it"
-    question = [*make, "--dry-run", venv / "made.stamp"]
+    question = [*make, "--dry-run", str(venv / "made.stamp")]
     again = subprocess.run(question, cwd=tmp_path / "tree", capture_output=True, text=True, check=True).stdout
     assert (f"-m venv --clear {venv}" in again) is is_broken_off
     assert ("-m venv" in again) is is_broken_off

@@ -8,7 +8,7 @@ Rules of the file:
 - After the first difference of a step the check goes on with the next one.
 - The broker often reads the same objects. So it is not asked for what the store cannot give: it could wait for ever.
 - A broker that has lost its storage stalls at each segment. So each stall halves the next wait, until the broker gives
-  records. What it does not give within a wait that was shortened is not compared, and no difference: it may be slow.
+  records. Records that it does not give within a shortened wait are not compared: it may be slow. That is no finding.
 """
 
 from __future__ import annotations

@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 
 from remote_fetch.errors import BrokerUnavailable, Cancelled
 from remote_fetch.failures.broker_errors import lacks_token
 from remote_fetch.failures.shared_failure import SharedQuestion
 from remote_fetch.kafka_clients import AdminClient, Consumer
 from remote_fetch.locate.client_properties import NO_LONG_POLL, PROBE, admin_properties, consumer_properties
-from remote_fetch.locate.contact import Causes, first_contact
+from remote_fetch.locate.contact import Causes, calls_both, first_contact
 from remote_fetch.model import IsolationLevel
 
 __all__ = ["Clients"]
@@ -124,7 +124,7 @@ class Clients:
             self._check_open()
             if (isolation, purpose) not in self._consumers:
                 properties = {**consumer_properties(self._properties, isolation), **more}
-                properties["error_cb"] = _both(self.causes.hear, properties.get("error_cb"))
+                properties["error_cb"] = calls_both(self.causes.hear, properties.get("error_cb"))
                 self._consumers[isolation, purpose] = _made(lambda: Consumer(properties))
             return self._consumers[isolation, purpose]
 
@@ -163,17 +163,6 @@ class Clients:
             self._admin = None
         for consumer in consumers.values():
             consumer.close()
-
-
-def _both(hear: Callable[[KafkaError], None], users_callback: object) -> Callable[[KafkaError], None]:
-    """An `error_cb` that calls `hear`, and after it the user's own."""
-
-    def both(error: KafkaError) -> None:
-        hear(error)
-        if callable(users_callback):
-            users_callback(error)
-
-    return both
 
 
 def _made(make: Callable[[], T]) -> T:

@@ -24,7 +24,7 @@ from remote_fetch.errors import BrokerUnavailable, Cancelled
 from remote_fetch.failures.broker_errors import NO_ANSWER, is_unanswered, lacks_token
 from remote_fetch.kafka_clients import AdminClient
 
-__all__ = ["SERVERS_KEY", "Causes", "first_contact", "setup_timeout_s"]
+__all__ = ["SERVERS_KEY", "Causes", "calls_both", "first_contact", "setup_timeout_s"]
 
 SERVERS_KEY = "bootstrap.servers"
 
@@ -128,6 +128,17 @@ class Causes:
         if causes and is_unanswered(error):
             text = f"{error.args[0].str()}: {'; '.join(list(causes)[:_SHOWN_CAUSES])}"
             raise KafkaException(KafkaError(error.args[0].code(), text)) from error
+
+
+def calls_both(hear: Callable[[KafkaError], None], users_callback: object) -> Callable[[KafkaError], None]:
+    """An `error_cb` that calls `hear`, and after it the user's own."""
+
+    def both(error: KafkaError) -> None:
+        hear(error)
+        if callable(users_callback):
+            users_callback(error)
+
+    return both
 
 
 def _made(properties: Mapping[str, Any], place: str) -> AdminClient:

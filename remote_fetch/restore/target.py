@@ -25,7 +25,7 @@ from remote_fetch.errors import ConfigError, UnknownTopic
 from remote_fetch.failures.broker_errors import is_passing
 from remote_fetch.kafka_clients import AdminClient, Producer
 from remote_fetch.locate.cluster import Cluster
-from remote_fetch.locate.contact import cause_of, reported
+from remote_fetch.locate.contact import Causes, calls_both
 from remote_fetch.locate.described import described_topic
 from remote_fetch.session.brokers import make_cluster
 
@@ -234,14 +234,15 @@ class Target:
     def _opened(self) -> Producer:
         if self._producer is None:
             reports: dict[str, Any] = {"delivery.report.only.error": True, "on_delivery": self._delivered}
-            reports |= reported(self.properties, self._hear)
+            causes = Causes()
+            causes.listener = self._hear
+            reports["error_cb"] = calls_both(causes.hear, self.properties.get("error_cb"))
             self._producer = Producer({"batch.size": self._batch_bytes(), **self.properties, **reports})
         return self._producer
 
-    def _hear(self, error: KafkaError) -> None:
+    def _hear(self, cause: str) -> None:
         """Log a broker that cannot be reached, once for each cause: librdkafka would log each try."""
-        if (cause := cause_of(error)) is not None:
-            self._warn(f"a broker of the target cannot be reached: {cause}")
+        self._warn(f"a broker of the target cannot be reached: {cause}")
 
     def _warn(self, text: str) -> None:
         if text not in self._warned:

@@ -1,4 +1,10 @@
-"""The progress of one range that a broker gives, and the errors since the last record."""
+"""The progress of one range that a broker gives, and the errors since the last record.
+
+Rules of the file:
+
+- Only a new offset is progress. A pause of the reader's own is no stall.
+- Nothing here waits, and nothing asks a broker.
+"""
 
 from __future__ import annotations
 
