@@ -260,10 +260,8 @@ class BrokerReader:
             return
         pace.checked_at = self._clock()
         with pace.paused():
-            self._guard.confirm(step.partition)
-            bounds = self._guard.bounds(
-                step.partition, isolation, by_consumer=True
-            )  # replaces a consumer without brokers
+            self._guard.confirm(step.partition)  # the next question replaces a consumer without brokers
+            bounds = self._guard.bounds(step.partition, isolation, by_consumer=True)
         if pace.is_reported:
             pace.check_refusal(step.partition, bounds)
             return
