@@ -52,7 +52,7 @@ class Workers:
                 thread = threading.Thread(
                     target=self._work, name=f"remote-fetch-feed-{len(self._threads)}", daemon=True
                 )
-                thread.start()
+                thread.start()  # a handler of a signal may raise when the thread runs already
                 self._threads.append(thread)
         self.wake(feed)
 
@@ -105,6 +105,7 @@ class Workers:
             if is_dropped:
                 feed.close()
             del feed
+        self._queue.put(None)  # each thread tells the next one to end, also one that `add` does not know
 
     def end(self) -> None:
         """Let the threads end, and wait for none.
@@ -117,8 +118,7 @@ class Workers:
         feeds, self._states = list(self._states), {}
         for feed in feeds:
             feed.cancel()
-        for _ in self._threads:
-            self._queue.put(None)
+        self._queue.put(None)
 
     def close(self, timeout_s: float) -> int:
         """End the threads, and wait for them at most this long. Returns how many still run."""

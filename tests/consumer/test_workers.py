@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import pytest
+
 from remote_fetch.consumer.workers import Workers
 
 
@@ -49,3 +51,21 @@ def test_no_feed_is_taken_after_the_end() -> None:
     assert workers.close(30) == 0
     workers.add(FakeFeed(lambda: None))  # type: ignore[arg-type]
     assert workers.close(30) == 0
+
+
+def test_a_thread_ends_whose_start_a_handler_of_a_signal_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Thread.start` waits until the thread runs, and the handler may raise in this wait."""
+    workers, started, start = Workers(), [], threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        started.append(thread)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            workers.add(FakeFeed(lambda: None))  # type: ignore[arg-type]
+    assert workers.close(30) == 0
+    started[0].join(30)
+    assert not started[0].is_alive()
