@@ -98,10 +98,10 @@ def check_client(properties: Mapping[str, Any], prefix: str = "") -> None:
             key=prefix + _BROKERS,
             hint=f"Set {prefix}{_PROTOCOL}={name}" if name in _PROTOCOLS else "Give HOST:PORT alone",
         )
-    if not isinstance(properties.get(_TOPIC_DEFAULTS, {}), Mapping):  # confluent_kafka would raise AttributeError
+    if isinstance(properties.get(_TOPIC_DEFAULTS), str):  # confluent_kafka would raise AttributeError
         key = prefix + _TOPIC_DEFAULTS
         hint = "Leave it out, and give its properties beside the others"
-        raise ConfigError(f"{key} has to be a dict in Python", key=key, hint=hint)
+        raise ConfigError(f"{key} is a dict in Python, and cannot be a text", key=key, hint=hint)
     if properties.get(_GROUP, "?") in ("", None):
         raise ConfigError(f"{prefix}{_GROUP} is empty", key=prefix + _GROUP)
 
