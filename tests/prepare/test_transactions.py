@@ -264,9 +264,8 @@ def test_a_lost_marker_behind_offsets_that_the_broker_has_on_its_disk() -> None:
         assert settled == (BrokerRange(partition, 0, 4, Reason.UNSTABLE), local)
 
 
-@pytest.mark.parametrize("checkpoint", ["sound", "missing"])
-def test_an_abort_of_a_log_that_was_cut_off_hides_nothing(checkpoint: str) -> None:
-    """A listing does not tell that its segment belongs to another log. The producer has committed in the log."""
+def cut_off_log() -> tuple[LogBuilder, LogBuilder]:
+    """A log whose segment at offset 10 a new leader has cut off, and the log of that leader."""
     lost = LogBuilder()
     lost.append_batch([Record(at, value=b"v") for at in range(10)])
     lost.roll()
@@ -274,6 +273,13 @@ def test_an_abort_of_a_log_that_was_cut_off_hides_nothing(checkpoint: str) -> No
     log.new_leader_epoch()
     lost.append_batch([Record(0, value=b"lost")])
     lost.roll()
+    return lost, log
+
+
+@pytest.mark.parametrize("checkpoint", ["sound", "missing"])
+def test_an_abort_of_a_log_that_was_cut_off_hides_nothing(checkpoint: str) -> None:
+    """A listing does not tell that its segment belongs to another log. The producer has committed in the log."""
+    lost, log = cut_off_log()
     markers = []
     for branch, producer_id in ((lost, 7), (log, 9)):
         branch.begin(producer_id)
@@ -296,13 +302,7 @@ def test_an_abort_of_a_log_that_was_cut_off_hides_nothing(checkpoint: str) -> No
 
 def test_an_abort_of_a_log_that_was_cut_off_hides_nothing_in_a_log_of_one_later_leader() -> None:
     """Retention has taken the records of the other leaders, so the lineage has one epoch. It is not the first one."""
-    lost = LogBuilder()
-    lost.append_batch([Record(at, value=b"v") for at in range(10)])
-    lost.roll()
-    log = lost.fork(10)
-    log.new_leader_epoch()
-    lost.append_batch([Record(0, value=b"lost")])
-    lost.roll()
+    lost, log = cut_off_log()
     lost.begin(7)
     lost.append_batch([Record(at, value=b"aborted") for at in range(6)], producer_id=7)
     marker = lost.abort(7)
