@@ -217,7 +217,7 @@ def test_a_filter_on_time_where_the_log_start_lies_behind_late_records_of_a_segm
 def test_a_filter_on_time_if_the_tier_is_not_looked_up(rig: Rig, new_topic: Callable[[str], str]) -> None:
     """Kafka finds nothing in the tiered segment in which the log begins, and looks at nothing else in the tier."""
     topic, late_ms = new_topic("read"), 1_700_010_000_000
-    topics.create_topic(rig, topic)
+    topics.create_topic(rig, topic, local_retention_ms=-2)  # else Kafka may end the first segment before it is full
 
     def write(*timestamps_ms: int) -> None:
         alone = {"batch.num.messages": 1, "enable.idempotence": True}
@@ -227,6 +227,7 @@ def test_a_filter_on_time_if_the_tier_is_not_looked_up(rig: Rig, new_topic: Call
         assert producer.flush(60) == 0
 
     write(*(late_ms if number in (1, 25, 26) else 1_700_000_000_000 for number in range(60)))
+    topics.set_config(rig, topic, local_retention_ms=1)
     topics.wait_tiered(rig, topic)
     topics.set_config(rig, topic, segment_bytes=1 << 20, local_retention_ms=-2)
     write(late_ms, late_ms)
