@@ -73,7 +73,7 @@ install-project:
 
 # For dev.lock uv takes 12 s of a processor, and pip 78. uv does not read pip's configuration: if it gets no packages, for
 # example because only pip knows the mirror, pip installs them, with the same hashes. pip does it too if it cannot get uv.
-# If Ctrl-C or a kill ends uv, packages lack files, and uv and pip take these for whole: .venv is then made anew.
+# If Ctrl-C or a kill ends uv, some packages lack files, and neither uv nor pip notices. Then the next make clears .venv.
 install-packages:
 	@$(PIP) install --no-compile --only-binary :all: --require-hashes --no-deps --requirement requirements/installer.lock || true
 	@touch $(BROKEN_OFF); \
