@@ -122,16 +122,16 @@ class Merge:
             if message is not None and error is None:
                 self._count(1, len(message))
                 self._live[message.topic(), message.partition()] = message.offset()
+            elif message is not None and self._events.is_reset(message):
+                self.flush_position()
+                self._events.reset(message)
+                return None
         except BaseException:
             self._take_back()
             raise
         if message is None:
             self._callbacks.raise_kept()
             return self._poll_store(now_s, deadline_s)
-        if error is not None and self._events.is_reset(message):
-            self.flush_position()
-            self._events.reset(message)
-            return None
         self._librdkafka_came_last = error is None
         return message
 
@@ -276,10 +276,15 @@ class Merge:
         except BaseException:
             self._take_back()
             raise
-        pending.hold()  # a reset takes librdkafka's positions of all partitions, which are after these messages
-        for message, is_reset in looked_at:
-            if is_reset:
-                self._events.reset(message)
+        try:
+            pending.hold()  # a reset takes librdkafka's positions of all partitions, which are after these messages
+            for message, is_reset in looked_at:
+                if is_reset:
+                    self._events.reset(message)
+        except BaseException:
+            self._partitions.positions.refresh()  # the application gets these messages
+            self._take_back()
+            raise
         self._librdkafka_came_last = False  # it comes next, as in `_next_in_turn`
         return True
 

@@ -141,15 +141,18 @@ class Partitions:
         """Send librdkafka back to the application's positions, because a handler of a signal has ended a call.
 
         confluent_kafka drops the records that the call has taken. They cannot be found if reading began at the end of
-        the log, and the application has got no record yet.
+        the log, and the application has got no record yet. The call may also have taken the error of a partition that
+        librdkafka has stopped: then nothing comes of it.
         """
         if self.positions.are_frozen:
             return
         moved = []  # all of them first: to send one back may assign the others where librdkafka is
         for partition in [each for each in self.assigned.values() if each.state.is_fetched]:
             offset, epoch = partition.goes_on_at
-            is_found = offset >= 0 or offset in (BEGINNING, STORED)
-            if is_found and self._handover.position(partition) not in (INVALID, offset):
+            if self._handover.position(partition) in (INVALID, offset):
+                if offset >= 0:
+                    partition.enter(partition.state.doubted(offset, epoch, self._clock()))
+            elif offset >= 0 or offset in (BEGINNING, STORED):
                 moved.append((partition, offset, epoch))
         for partition, offset, epoch in moved:
             with contextlib.suppress(KafkaException):  # else the handler's error would not be raised
@@ -271,6 +274,8 @@ class Partitions:
         self.positions.refresh()  # `position` and `commit` take the position before the reset until a record comes
         if self._handover.is_outdated(partition, offset):
             return
+        # If a handler of a signal ends the reset, the hand-over is repeated here, and librdkafka gives its error again.
+        partition.enter(partition.state.doubted(*partition.goes_on_at, self._clock()))
         if truncated_to is None and partition.may_ask_again and self._awaits_committed(partition):
             # While a transaction is open that has sent an offset, librdkafka (2.16) may take it for none if the
             # assignment changes. All records would be read again.

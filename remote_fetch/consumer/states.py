@@ -202,6 +202,16 @@ class PartitionState:
         state = replace(self, offset=offset, leader_epoch=leader_epoch, handover_retries=0)
         return state, (HandOver(offset, leader_epoch),)
 
+    def doubted(self, offset: int, leader_epoch: int | None, now_s: float) -> Step:
+        """Note that librdkafka may have stopped at `offset`, with an error that the application did not get.
+
+        If no record comes, the hand-over is repeated there. A further doubt does not put that off.
+        """
+        state = replace(self, offset=offset, leader_epoch=leader_epoch)
+        if self.handed_over_at_s is None:
+            state = replace(state, handed_over_at_s=now_s, handover_retries=0)
+        return state, ()
+
     def is_overdue(self, now_s: float, empty_poll_at_s: float, watchdog_s: float) -> bool:
         """Whether librdkafka should have given a record since the hand-over. The limit doubles with each repetition.
 
@@ -224,7 +234,7 @@ class PartitionState:
         If the log is known to end at `offset`, the hand-over is repeated only once.
         """
         state = replace(self, handed_over_at_s=None)
-        has_brought_nothing = self.offset >= 0 and not self.is_paused and position < 0
+        has_brought_nothing = self.offset >= 0 and not self.is_paused and position <= self.offset
         is_at_end = 0 <= end_offset <= self.offset
         if has_brought_nothing and not (is_at_end and self.handover_retries):
             again = HandOver(self.offset, self.leader_epoch)

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import TypeVar
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, Message, Producer, TopicPartition
 
 import remote_fetch.session.brokers
 from remote_fetch import RemoteConsumer
@@ -29,7 +29,7 @@ from remote_fetch.consumer.offsets import END, STORED
 from remote_fetch.consumer.remote import Remote
 from remote_fetch.consumer.settings import ConsumerSettings
 from remote_fetch.observe import ignore
-from tests.consumer.fakes import Bench, FakeLibrdkafka, live
+from tests.consumer.fakes import Bench, FakeLibrdkafka, error_of, live
 
 T = TypeVar("T")
 
@@ -249,6 +249,33 @@ def test_an_error_of_one_partition_leaves_no_other_where_librdkafka_is() -> None
     with pytest.raises(Alarm):
         bench.merge.poll(0)
     assert ("seek", 1, 8) in bench.librdkafka.calls_since()
+
+
+@pytest.mark.parametrize("way", ["poll", "consume"])
+@pytest.mark.parametrize("has_read", [False, True])
+def test_a_partition_goes_on_although_a_handler_has_dropped_the_error_that_stopped_it(
+    way: str, *, has_read: bool
+) -> None:
+    """librdkafka gives that error once, and seeks the partition no more."""
+    for handler in at_each_place(30):
+        bench = Bench({0: 0})
+        bench.end(0, 8)
+        bench.run_due_work()
+        if has_read:
+            bench.librdkafka.live.append(live(0, 8))
+            bench.librdkafka.positions = {0: 9}
+            assert bench.merge.poll(0) is not None
+            bench.partitions.positions.refresh()
+        bench.librdkafka.live.append(error_of(0, KafkaError._AUTO_OFFSET_RESET, 8 + has_read))
+        bench.librdkafka.calls_since()
+        call = partial(bench.merge.poll, 0) if way == "poll" else partial(bench.merge.consume, 2, 0)
+        for _ in range(4):
+            handler.during(call)
+            bench.clock.now_s += 2.0  # longer than the watchdog's time
+        calls = bench.librdkafka.calls_since()
+        is_assigned_again = ("incremental_unassign", [0]) in calls
+        assert is_assigned_again or bench.partition(0).feed is not None, handler.place
+        assert not has_read or ("incremental_assign", [(0, 8)]) not in calls, "its record would come twice"
 
 
 def test_no_record_is_lost_if_handlers_raise_while_librdkafka_waits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,17 +143,36 @@ def test_each_repetition_of_a_hand_over_has_more_time(retries: int, longest_s: f
         (HANDED_OVER, INVALID, 5, True),
         (replace(HANDED_OVER, handover_retries=1), INVALID, 5, False),
         (replace(HANDED_OVER, handover_retries=1), INVALID, 6, True),
+        (HANDED_OVER, 5, INVALID, True),
         (HANDED_OVER, 6, INVALID, False),
         (replace(HANDED_OVER, is_paused=True), INVALID, INVALID, False),
         (replace(HANDED_OVER, offset=END), INVALID, INVALID, False),
     ],
-    ids=["end unknown", "before the end", "at the end", "at the end again", "again", "moved on", "paused", "logical"],
+    ids=[
+        "end unknown",
+        "before the end",
+        "at the end",
+        "at the end again",
+        "again",
+        "not moved",
+        "moved on",
+        "paused",
+        "logical",
+    ],
 )
 def test_an_overdue_hand_over_is_repeated(state: PartitionState, position: int, end_offset: int, repeats: bool) -> None:
     after, actions = state.overdue(position, end_offset)
     assert not after.awaits_librdkafka
     assert actions == ((HandOver(5),) if repeats else ())
     assert after.handover_retries == state.handover_retries + repeats
+
+
+def test_a_doubt_begins_the_time_of_a_hand_over_once() -> None:
+    """Each call may be ended by a signal, and the error of librdkafka comes only once."""
+    doubted, actions = replace(BROKER, handover_retries=3).doubted(7, 2, 50)
+    assert (doubted, actions) == (replace(HANDED_OVER, offset=7, leader_epoch=2), ())
+    again, _ = replace(doubted, handover_retries=3).doubted(8, 2, 51)
+    assert (again.offset, again.handed_over_at_s, again.handover_retries) == (8, 50, 3)
 
 
 def test_an_assignment_of_all_partitions_moves_those_of_librdkafka() -> None:
