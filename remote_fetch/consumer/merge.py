@@ -59,8 +59,7 @@ class Merge:
         self._librdkafka = librdkafka
         self._callbacks, self._kept = callbacks, callbacks.kept
         self._poll_librdkafka = librdkafka.poll  # once: `super().poll` takes as long as a tenth of a poll
-        self._partitions = partitions
-        self._workers = workers
+        self._partitions, self._workers = partitions, workers
         self._events = BrokerEvents(partitions, settings.reset)
         self._longest_wait_s = settings.idle_store_s or _LONGEST_WAIT_S
         self._count = count
@@ -127,7 +126,11 @@ class Merge:
                 self._events.reset(message)
                 return None
         except BaseException:
-            self._take_back()
+            try:
+                self._take_back()
+            except BaseException as second:  # that of a second signal
+                self._take_back()
+                self._callbacks.keep(second)
             raise
         if message is None:
             self._callbacks.raise_kept()
@@ -183,9 +186,14 @@ class Merge:
             self._partitions.positions.refresh(self._behind)
             self._behind = ()
 
-    def _take_back(self) -> None:
-        """After the error of a handler of a signal: librdkafka's positions are after the records that are dropped."""
+    def _take_back(self, *, follows: bool = False) -> None:
+        """After the error of a handler of a signal: librdkafka's positions are after the records that are dropped.
+
+        `follows`: no record is dropped, because the application gets all that librdkafka gave.
+        """
         self.flush_position()
+        if follows:
+            self._partitions.positions.refresh()
         self._partitions.take_back()
         if self.is_close_due:
             self._partitions.positions.freeze()
@@ -209,6 +217,8 @@ class Merge:
                 pending.drop_outdated()
                 pending.deliver()
             pending.release()
+            if is_within:  # a call that a handler ends takes back what comes after these positions
+                self._catch_up()
         except BaseException as error:
             self._callbacks.keep(error)
             pending.release()
@@ -256,6 +266,7 @@ class Merge:
         """
         if self._behind is None or self._behind:
             self._catch_up()
+        is_added = False
         try:
             call = partial(self._librdkafka.consume, count, wait_s)
             messages = self._partitions.positions.frozen_during(call)
@@ -273,17 +284,17 @@ class Merge:
             self._count(len(records), sum(map(len, records)))
             looked_at = [(message, self._events.is_reset(message)) for message in messages]
             pending.add([message for message, is_reset in looked_at if not is_reset])
-        except BaseException:
-            self._take_back()
-            raise
-        try:
+            is_added = True
             pending.hold()  # a reset takes librdkafka's positions of all partitions, which are after these messages
             for message, is_reset in looked_at:
                 if is_reset:
                     self._events.reset(message)
         except BaseException:
-            self._partitions.positions.refresh()  # the application gets these messages
-            self._take_back()
+            try:
+                self._take_back(follows=is_added)
+            except BaseException as second:  # as in `_poll_once`
+                self._take_back(follows=is_added)
+                self._callbacks.keep(second)
             raise
         self._librdkafka_came_last = False  # it comes next, as in `_next_in_turn`
         return True
@@ -379,12 +390,10 @@ class Merge:
 
     def _note_taken(self, partition: AssignedPartition) -> None:
         """Let the feed of the partition go on after records were taken. If it has ended, the partition may move on."""
-        feed = partition.feed
-        if feed is None:
-            return
-        self._workers.wake(feed)
-        if feed.ending is not None:
-            self._partitions.note_change()
+        if (feed := partition.feed) is not None:
+            self._workers.wake(feed)
+            if feed.ending is not None:
+                self._partitions.note_change()
 
 
 def _deadline_s(timeout_s: float, now_s: float) -> float:

@@ -128,6 +128,7 @@ class FakeLibrdkafka:
         if partition.partition in self.stopped or partition.offset == STORED:
             raise KafkaException(KafkaError(KafkaError._STATE))
         self.calls.append(("seek", *place(partition)))
+        self.positions.pop(partition.partition, None)
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         return [

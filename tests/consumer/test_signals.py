@@ -199,6 +199,45 @@ def test_librdkafka_is_sent_back_to_what_its_call_has_dropped(first: str, second
     assert librdkafka.stored == {0: 9, 1: 8}
 
 
+def test_what_a_callback_of_the_call_has_consumed_is_not_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench({0: 0})
+    bench.end(0, 8)
+    bench.run_due_work()
+    bench.librdkafka.calls_since()
+
+    def with_callback(_: float) -> None:
+        """A callback consumes, and then the handler raises."""
+        bench.librdkafka.live += [live(0, 8), live(0, 9)]
+        bench.librdkafka.positions = {0: 10}
+        assert len(bench.merge.consume(2, 0)) == 2
+        raise Alarm
+
+    monkeypatch.setattr(bench.merge, "_poll_librdkafka", with_callback)
+    with pytest.raises(Alarm):
+        bench.merge.poll(0)
+    assert bench.librdkafka.calls_since() == []
+    assert bench.partition(0).position.next_offset == 10
+
+
+@pytest.mark.parametrize("way", ["poll", "consume"])
+def test_librdkafka_is_sent_back_although_a_second_handler_raises_then(way: str) -> None:
+    for handler in at_each_place(10):
+        bench = Bench({0: 0, 1: 0})
+        for number in (0, 1):
+            bench.end(number, 8)
+        bench.run_due_work()
+        bench.librdkafka.live.append(Alarm())
+        bench.librdkafka.positions = {0: 9, 1: 10}
+        call = partial(bench.merge.poll, 0) if way == "poll" else partial(bench.merge.consume, 2, 0)
+        while bench.librdkafka.live:
+            with suppress(Alarm):
+                handler.during(call)
+            bench.clock.now_s += 0.03
+        bench.partitions.positions.store()
+        assert bench.librdkafka.positions == {}, handler.place
+        assert max(bench.librdkafka.stored.values(), default=0) <= 8, handler.place
+
+
 def test_each_partition_is_sent_back_if_one_of_them_is_assigned_again() -> None:
     """In a group that assigns all partitions together: the others are assigned where librdkafka is."""
     bench = Bench({0: STORED, 1: 0})
@@ -276,6 +315,28 @@ def test_a_partition_goes_on_although_a_handler_has_dropped_the_error_that_stopp
         is_assigned_again = ("incremental_unassign", [0]) in calls
         assert is_assigned_again or bench.partition(0).feed is not None, handler.place
         assert not has_read or ("incremental_assign", [(0, 8)]) not in calls, "its record would come twice"
+
+
+def test_a_record_that_came_with_such_an_error_comes_once() -> None:
+    for handler in at_each_place(60):
+        bench = Bench({0: 0})
+        bench.end(0, 8)
+        bench.run_due_work()
+        bench.librdkafka.calls_since()
+        given = list[Message]()
+
+        def consume(count: int, timeout: float, bench: Bench = bench) -> list[Message]:
+            bench.librdkafka.positions = {0: 9}
+            return FakeLibrdkafka.consume(bench.librdkafka, count, timeout)
+
+        bench.librdkafka.live += [live(0, 8), error_of(0, KafkaError._AUTO_OFFSET_RESET, 9)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(bench.librdkafka, "consume", consume)
+            while bench.librdkafka.live:
+                given += handler.during(partial(bench.merge.consume, 5, 0)) or []
+        given += handler.during(partial(bench.merge.consume, 5, 0)) or []
+        is_given = [message.offset() for message in given] == [8]
+        assert is_given != (("incremental_assign", [(0, 8)]) in bench.librdkafka.calls_since()), handler.place
 
 
 def test_no_record_is_lost_if_handlers_raise_while_librdkafka_waits(monkeypatch: pytest.MonkeyPatch) -> None:
