@@ -24,7 +24,7 @@ from remote_fetch.cli.typed import typed_config, typed_rows
 from remote_fetch.config.client import check_utf8
 from remote_fetch.consumer.consumer import RemoteConsumer
 from remote_fetch.errors import ConfigError
-from remote_fetch.session.broker import batch_of_messages
+from remote_fetch.session.messages import batch_of_messages
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -26,6 +26,7 @@ __all__ = [
     "is_of_state",
     "is_passing",
     "is_refusal",
+    "is_refused_offset",
     "is_truncation",
     "is_unanswered",
     "is_unreadable",
@@ -97,7 +98,9 @@ _TRUNCATED = re.compile(r"log truncation detected at .*: broker end offset is (\
 class BrokerStalled(KafkaException):
     """The broker answers, but does not give what its log has. `was_hurried`: it had less time than is configured."""
 
-    was_hurried = False
+    def __init__(self, error: KafkaError, *, was_hurried: bool = False) -> None:
+        super().__init__(error)
+        self.was_hurried = was_hurried
 
 
 def is_truncation(text: str) -> bool:
@@ -126,6 +129,11 @@ def asks_no_more(error: KafkaError) -> bool:
     librdkafka (2.16) does not ask again: neither for these partitions, nor for others while these are assigned.
     """
     return error.code() in _PASSING and error.str().startswith("Failed to fetch committed offsets for ")
+
+
+def is_refused_offset(error: KafkaError) -> bool:
+    """Whether librdkafka reports an offset that the log does not have."""
+    return error.code() == KafkaError._AUTO_OFFSET_RESET
 
 
 def is_unreadable(error: KafkaError) -> bool:

@@ -7,7 +7,6 @@ Rules of the file:
 - A range begins and ends at exact offsets. If the log does not reach that far yet, the reader waits.
 - The records of a range, and those of the store beside it, are of one log: see `known_log`.
 - librdkafka fetches by topic name. So no row is given before its topic is confirmed to be the planned one.
-- Records that librdkafka cannot decode are an error. librdkafka passes over some of them.
 - If a broker makes no progress, a notice reports it. The reader asks again, as any consumer does, up to `give_up_s`.
 - Only the thread that iterates over the rows uses the consumer.
 """
@@ -19,29 +18,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from math import ldexp
-from operator import methodcaller
 from types import MappingProxyType
-from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from remote_fetch.decode.arrays import Array, bytes_array, headers_array, numbers_array
-from remote_fetch.decode.columns import is_saturated, microseconds, schema_for
-from remote_fetch.errors import LogTruncated, UnsupportedFormat
-from remote_fetch.failures.broker_errors import BrokerStalled, is_unreadable
+from remote_fetch.decode.columns import is_saturated
+from remote_fetch.errors import LogTruncated
+from remote_fetch.failures.broker_errors import BrokerStalled
 from remote_fetch.kafka_clients import Consumer
-from remote_fetch.locate.answers import leader_epoch_of
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.observe import BrokerRead, Notice, Observer, RecordsRead, TimestampsSaturated
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.session.guard import LogGuard
-from remote_fetch.session.known_log import KnownLog, is_refused_offset
+from remote_fetch.session.known_log import KnownLog
+from remote_fetch.session.messages import Polled, batch_of_messages, timestamp_ms
 from remote_fetch.session.pace import Pace
 
-__all__ = ["BrokerReader", "batch_of_messages"]
+__all__ = ["BrokerReader"]
 
 _BATCH_MESSAGES = 5_000
 _POLL_S = 0.2
@@ -51,8 +47,6 @@ _LEAST_WAIT_S = 1.0
 """The shortest wait of a read in haste, if the broker answers with errors. A silent one may be slow: `stall_s`."""
 _SAY_AGAIN_S = 3600.0
 """A read that follows goes on for days. The same broker may be away again."""
-_EOF = KafkaError._PARTITION_EOF
-_FOR_EVER = 2**63 - 1
 _NO_STORE = Lineage.unknown()
 
 
@@ -169,23 +163,19 @@ class BrokerReader:
         """
         heard_at = self._clock()
         while self._cluster.consumer(isolation) is consumer:
-            heard, damage = _until_damage(consumer.consume(_BATCH_MESSAGES, timeout=_POLL_S))
-            refusals = [message for message in heard if is_refused_offset(message)]
-            messages = [
-                message for message in heard if not is_refused_offset(message) and not _is_news(message, _FOR_EVER)
-            ]
-            if messages:
-                yield messages
-            for refusal in refusals:
+            polled = Polled(consumer.consume(_BATCH_MESSAGES, timeout=_POLL_S))
+            if polled.records:
+                yield polled.records
+            for refusal in polled.refusals:
                 log = logs[_place(refusal)]
                 self._guard.confirm(log.partition)  # another topic that has the name now has another log, too
                 if not log.heed(refusal):
                     raise KafkaException(refusal.error())
-            if refusals:
+            if polled.refusals:
                 return
-            if damage is not None:
-                raise _unreadable(damage)
-            if messages:
+            if polled.damage is not None:
+                raise polled.damage
+            if polled.records:
                 heard_at = self._clock()
             elif logs and self._clock() - heard_at > self._stall_s:
                 heard_at = self._clock()
@@ -221,32 +211,26 @@ class BrokerReader:
         wanted = TopicPartition(step.partition.topic, step.partition.partition)
         while pace.offset < stop:
             most = min(_BATCH_MESSAGES, stop - pace.offset)  # for more, librdkafka would wait until the timeout
-            heard, damage = _until_damage(consumer.consume(most, timeout=_POLL_S))
-            told = [message for message in heard if message.error() is not None]
-            pace.heard(told)
-            refusals = [message for message in told if is_refused_offset(message)]
-            ends = [message for message in told if not is_refused_offset(message) and not _is_news(message, stop)]
-            given = [message for message in heard if message.error() is None]
-            records = [message for message in given if (message.offset() or 0) < stop]
-            at_end = bool(ends)
+            polled = Polled(consumer.consume(most, timeout=_POLL_S))
+            pace.heard(polled.cause)
+            records = [message for message in polled.records if (message.offset() or 0) < stop]
             if records:
                 log.took(records)
                 yield records
                 pace.moved_at = self._clock()  # the caller's time is no stall of the broker
-            if damage is not None and not at_end and len(records) == len(given):
-                if (damage.offset() or 0) < stop:
-                    raise _unreadable(damage)
-                at_end = True
+            is_at_stop = polled.reaches(stop)
+            if polled.damage is not None and not is_at_stop:
+                raise polled.damage
             (position,) = consumer.position([wanted])
             read_to = max(position.offset, (records[-1].offset() or 0) + 1 if records else 0)
-            pace.reached(stop if at_end or len(records) < len(given) else read_to)
+            pace.reached(stop if is_at_stop else read_to)
             if pace.offset < stop:
-                for refusal in refusals:
+                for refusal in polled.refusals:
                     log.heed(refusal)
             self._mind(step, isolation, pace)
-            if refusals:
+            if polled.refusals:
                 time.sleep(_POLL_S)
-            if refusals or self._cluster.consumer(isolation) is not consumer:
+            if polled.refusals or self._cluster.consumer(isolation) is not consumer:
                 return
 
     def _mind(self, step: BrokerRange, isolation: IsolationLevel, pace: Pace) -> None:
@@ -286,14 +270,12 @@ class BrokerReader:
             f"{step.partition.topic_partition}: the broker gave nothing from offset {pace.offset} on "
             f"for {waited_s:g} s, though the log goes on to {end}{pace.cause}"
         )
-        stalled = BrokerStalled(KafkaError(KafkaError._TIMED_OUT, text))
-        stalled.was_hurried = waited_s < (self._give_up_s or 0)
-        raise stalled
+        raise BrokerStalled(KafkaError(KafkaError._TIMED_OUT, text), was_hurried=waited_s < (self._give_up_s or 0))
 
     def _rows(self, messages: Sequence[Message], partition: TopicIdPartition, columns: Sequence[str]) -> pa.RecordBatch:
         size_bytes = sum(len(message.key() or b"") + len(message.value() or b"") for message in messages)
         self._observer(BrokerRead(partition, len(messages), size_bytes))
-        saturated = sum(is_saturated(_timestamp_ms(message)) for message in messages) if "timestamp" in columns else 0
+        saturated = sum(is_saturated(timestamp_ms(message)) for message in messages) if "timestamp" in columns else 0
         if saturated:
             self._observer(TimestampsSaturated(partition, saturated))
         return batch_of_messages(messages, columns)
@@ -305,93 +287,5 @@ def _give_back(consumer: Consumer) -> None:
         consumer.unassign()
 
 
-def batch_of_messages(messages: Sequence[Message], columns: Sequence[str]) -> pa.RecordBatch:
-    """Records of confluent_kafka as an Arrow batch. Raises ConfigError for an unknown column, and UnsupportedFormat."""
-    schema = schema_for(columns)
-    arrays = [_column(name, schema.field(name).type, messages) for name in columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
 def _place(message: Message) -> tuple[str, int]:
     return message.topic() or "", message.partition() or 0
-
-
-def _until_damage(heard: Sequence[Message]) -> tuple[Sequence[Message], Message | None]:
-    """The messages before the first error about records that librdkafka cannot decode, and that error, if any."""
-    for at, message in enumerate(heard):
-        error = message.error()
-        if error is not None and is_unreadable(error):
-            return heard[:at], message
-    return heard, None
-
-
-def _unreadable(message: Message) -> KafkaException:
-    error, place = message.error(), f"{message.topic()}-{message.partition()}, offset {message.offset()}"
-    assert error is not None, "`_until_damage` found it"
-    return KafkaException(KafkaError(error.code(), f"{error.str()} [{place}, as the broker gives it]"))
-
-
-def _is_news(message: Message, stop: int) -> bool:
-    """Whether a message is neither a record nor the end of the range, but an event that librdkafka handles.
-
-    Raises KafkaException for an error that librdkafka does not handle.
-    """
-    error = message.error()
-    if error is None:
-        return False
-    if error.code() == _EOF:
-        return (message.offset() or 0) < stop  # the log has grown past this end
-    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED or error.fatal():
-        raise KafkaException(error)
-    return True
-
-
-# Never `message.headers()`. For a key that is not UTF-8, `c_headers_to_py` of confluent_kafka (seen in 2.16.1) sets an
-# exception and still returns its list, with NULL for the key. The interpreter's generic call turns that into a
-# SystemError. A call site that CPython (3.11 and later) has specialised for a method of C does not check, and the first
-# use of the list kills the process. A methodcaller always takes the generic call. Ask a message once: it keeps the
-# list, and returns it a second time without an exception.
-_client_headers = methodcaller("headers")
-
-
-def _headers(message: Message) -> Sequence[tuple[str, bytes | None]]:
-    """A key ends at its first NUL, because the client holds it as a C string."""
-    try:
-        headers = _client_headers(message)
-    except (SystemError, UnicodeDecodeError) as error:
-        raise UnsupportedFormat(
-            "a header key of the record is not UTF-8, and the client cannot give it",
-            topic=message.topic(),
-            partition=message.partition(),
-            offset=message.offset(),
-            hint="Leave the column headers out, or read the record from the store with fetch.remote.when=always",
-        ) from error
-    return headers or ()
-
-
-def _timestamp_ms(message: Message) -> int:
-    """A record of magic 0 has no timestamp: Kafka says -1, the client 0."""
-    kind, timestamp_ms = message.timestamp()
-    return -1 if kind == TIMESTAMP_NOT_AVAILABLE else int(timestamp_ms)
-
-
-_FIELDS: dict[str, Any] = {
-    "key": lambda message: message.key(),
-    "value": lambda message: message.value(),
-    "topic": lambda message: message.topic().encode(),
-    "partition": lambda message: message.partition(),
-    "offset": lambda message: message.offset(),
-    "timestamp": lambda message: microseconds(_timestamp_ms(message)),
-    "timestampMs": _timestamp_ms,
-    # librdkafka numbers from "not available", Kafka from CreateTime.
-    "timestampType": lambda message: message.timestamp()[0] - 1,
-    "headers": _headers,
-    "leaderEpoch": leader_epoch_of,
-}
-
-
-def _column(name: str, arrow_type: pa.DataType, messages: Sequence[Message]) -> Array:
-    values = [_FIELDS[name](message) for message in messages]
-    if name == "headers":
-        return headers_array(values)
-    return bytes_array(values, arrow_type) if name in ("key", "value", "topic") else numbers_array(values, arrow_type)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaException, Message, TopicPartition
 
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import LogTruncated
@@ -25,7 +25,7 @@ from remote_fetch.locate.lineage import Lineage
 from remote_fetch.model import TopicIdPartition
 from remote_fetch.session.guard import READ_AGAIN, LogGuard
 
-__all__ = ["KnownLog", "is_refused_offset"]
+__all__ = ["KnownLog"]
 
 _ASSIGNED_S = 5.0
 """How long librdkafka may take to assign a partition. Until then it refuses a seek. It takes milliseconds."""
@@ -143,9 +143,3 @@ class KnownLog:
             hint=READ_AGAIN,
             **self.partition.place,
         )
-
-
-def is_refused_offset(message: Message) -> bool:
-    """Whether a message is librdkafka's error about an offset that the log does not have."""
-    error = message.error()
-    return error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET

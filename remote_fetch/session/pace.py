@@ -8,16 +8,14 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from confluent_kafka import KafkaError
 
-from remote_fetch.failures.broker_errors import BrokerStalled
+from remote_fetch.failures.broker_errors import BrokerStalled, is_refused_offset
 from remote_fetch.model import LogBounds, TopicIdPartition
-from remote_fetch.session.known_log import is_refused_offset
 
 __all__ = ["Pace"]
 
@@ -43,11 +41,10 @@ class Pace:
     cause: str = ""
     is_refused: bool = False
 
-    def heard(self, told: Sequence[Any]) -> None:
-        """Note the last error of messages that are no records. librdkafka tries again after most, also without end."""
-        errors = [message for message in told if message.error().code() != KafkaError._PARTITION_EOF]
-        if errors:
-            self.cause, self.is_refused = f" ({errors[-1].error().str()})", is_refused_offset(errors[-1])
+    def heard(self, cause: KafkaError | None) -> None:
+        """Note the last error that librdkafka handles, if there is one. It may try again without end."""
+        if cause is not None:
+            self.cause, self.is_refused = f" ({cause.str()})", is_refused_offset(cause)
 
     def reached(self, offset: int) -> None:
         """Note the consumer's position. A position that is unknown (negative) or not past `offset` changes nothing."""

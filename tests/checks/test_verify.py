@@ -226,9 +226,8 @@ class SlowBroker(OtherBucket):
         for first in range(step.first_offset, step.last_offset, 20):
             wait_s = 60 / 2**haste
             if self.takes_s.get(first, 0) > wait_s:
-                stall = BrokerStalled(KafkaError(KafkaError._TIMED_OUT, f"the broker gave nothing for {wait_s:g} s"))
-                stall.was_hurried = wait_s < 60
-                raise stall
+                text = f"the broker gave nothing for {wait_s:g} s"
+                raise BrokerStalled(KafkaError(KafkaError._TIMED_OUT, text), was_hurried=wait_s < 60)
             haste = 0
             yield from super().read(replace(step, first_offset=first, last_offset=first + 19), isolation, columns)
 
