@@ -8,7 +8,6 @@ Rules of the file:
 
 from __future__ import annotations
 
-import itertools
 import logging
 import shutil
 import threading
@@ -27,11 +26,10 @@ from remote_fetch.consumer.remote import Remote
 from remote_fetch.errors import SegmentNotFound
 from remote_fetch.model import Buffer
 from remote_fetch.testing.faults import FetchCall
-from tests.cases import of_a_change
 from tests.rig import topics
 from tests.rig.acls import allow, revoke_all
 from tests.rig.consumer_faults import Delivered, Meddle, broken_store
-from tests.rig.faults import leader_epoch, new_leader_epoch, tier_folder
+from tests.rig.faults import tier_folder
 from tests.rig.rig import Rig
 from tests.rig.test_read import ISOLATION_OF_A_CHANGE, config_of
 
@@ -65,40 +63,6 @@ def test_no_storage_is_configured(
         assert all(delivered.through_broker)
         assert delivered.consumer.remote_metrics()["remote-fetch-fallbacks-by-reason"] == {"not-configured": 1}
     assert len([one for one in caplog.messages if "no remote storage is configured" in one]) == 1
-
-
-@pytest.mark.parametrize("is_tiered", of_a_change([True, False]), ids=["tier", "local"])
-def test_a_leader_epoch_that_the_log_has_no_more(rig_43: Rig, new_topic: NewTopic, is_tiered: bool) -> None:
-    """An application that keeps its offsets itself names the epoch, and the log was truncated before its offset.
-
-    As librdkafka: it goes on behind the last record of that epoch, or raises the error of the policy.
-    """
-    topic = new_topic("named-epoch")
-    if is_tiered:
-        topics.create_topic(rig_43, topic)
-    else:
-        topics.create_topic(rig_43, topic, remote_storage_enable="false", local_retention_ms="-2")
-    topics.produce(rig_43, topic, RECORDS)
-    old = leader_epoch(rig_43, topic, 0)
-    new = new_leader_epoch(rig_43, topic)
-    topics.produce(rig_43, topic, 40)
-    if is_tiered:
-        topics.wait_tiered(rig_43, topic)
-    places = [TopicPartition(topic, 0, RECORDS + 10, leader_epoch=epoch) for epoch in (old, new)]
-    for policy, place, seeks in itertools.product(("earliest", "error"), places, (False, True)):
-        found = []
-        for more in ({}, {"fetch.remote.enabled": True, "fetch.remote.when": "always"}):
-            consumer = RemoteConsumer({**config_of(rig_43), "group.id": topic, "auto.offset.reset": policy, **more})
-            try:
-                consumer.assign([TopicPartition(topic, 0, 7) if seeks else place])
-                if seeks:
-                    assert first_of(consumer) == 7
-                    consumer.seek(place)
-                found.append(first_of(consumer))
-            finally:
-                consumer.close()
-        truncated = RECORDS if policy == "earliest" else KafkaError._AUTO_OFFSET_RESET
-        assert found == 2 * [truncated if place.leader_epoch == old else RECORDS + 10]
 
 
 def test_a_seek_just_after_the_topic_was_made_again(rig_43: Rig, new_topic: NewTopic, tmp_path: Path) -> None:

@@ -9,55 +9,23 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from remote_fetch import RemoteConsumer
+from tests.cases import of_a_change
 from tests.rig import topics
-from tests.rig.faults import leader_epoch, new_leader_epoch
 from tests.rig.rig import Rig
 from tests.rig.test_consumer_causes import first_of
 from tests.rig.test_read import config_of
 from tests.rig.transactions import open_transaction
 
 _RECORDS = 20
-_MORE = {
+MORE = {
     "plain": {"fetch.remote.enabled": "false"},
     "remote": {"fetch.remote.enabled": "true", "fetch.remote.when": "always"},
 }
+OF_A_CHANGE = of_a_change(list(MORE.values()), MORE["remote"])
+"""tests/consumer/test_switched_off.py proves that a consumer that is switched off is its parent."""
 
 
-def test_a_position_after_a_marker_of_a_newer_leader(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
-    """A reader that goes on there compares its epoch with the log. An older one would look like a truncation."""
-    topic = new_topic("marker-epoch")
-    topics.create_topic(rig_43, topic)
-    with open_transaction(rig_43, topic, _RECORDS) as transaction:
-        old = leader_epoch(rig_43, topic, 0)
-        rig_43.restart(1)
-        rig_43.until("the next epoch", lambda: leader_epoch(rig_43, topic, 0) > old)
-        transaction.end(commit=True)
-    new = leader_epoch(rig_43, topic, 0)
-    topics.wait_tiered(rig_43, topic)
-    expected = (_RECORDS + 1, new)
-    for name, more in _MORE.items():
-        config = {**config_of(rig_43), "group.id": topic + name, "auto.offset.reset": "error", **more}
-        consumer = RemoteConsumer(config)
-        try:
-            consumer.assign([TopicPartition(topic, 0, 0)])
-            assert position_at(consumer, topic, _RECORDS + 1) == expected
-            consumer.commit(asynchronous=False)
-            (committed,) = consumer.committed([TopicPartition(topic, 0)], 10)
-            assert (committed.offset, committed.leader_epoch) == expected
-        finally:
-            consumer.close()
-    topics.produce(rig_43, topic, 3)
-    for name, more in _MORE.items():
-        config = {**config_of(rig_43), "group.id": topic + name, "auto.offset.reset": "error", **more}
-        consumer = RemoteConsumer(config)
-        try:
-            consumer.assign([TopicPartition(topic, 0, _RECORDS + 1, leader_epoch=new)])
-            assert first_of(consumer) == _RECORDS + 1
-        finally:
-            consumer.close()
-
-
-@pytest.mark.parametrize("more", _MORE.values(), ids=_MORE)
+@pytest.mark.parametrize("more", OF_A_CHANGE, ids=MORE)
 def test_a_position_where_only_a_marker_is_left(
     rig_43: Rig, new_topic: Callable[[str], str], more: dict[str, str]
 ) -> None:
@@ -78,25 +46,7 @@ def test_a_position_where_only_a_marker_is_left(
         consumer.close()
 
 
-def test_the_leader_epoch_of_the_first_record_of_a_leader(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
-    """An application may name a record's own offset and epoch. To a broker the log is not truncated there."""
-    topic = new_topic("own-epoch")
-    topics.create_topic(rig_43, topic)
-    topics.produce(rig_43, topic, 40)
-    new = new_leader_epoch(rig_43, topic)
-    topics.produce(rig_43, topic, 40)
-    topics.wait_tiered(rig_43, topic)
-    for more in _MORE.values():
-        consumer = RemoteConsumer({**config_of(rig_43), "group.id": topic, "auto.offset.reset": "error", **more})
-        try:
-            consumer.assign([TopicPartition(topic, 0, 40, leader_epoch=new)])
-            assert first_of(consumer) == 40
-            assert consumer.remote_metrics()["remote-fetch-fallbacks-by-reason"] == {}
-        finally:
-            consumer.close()
-
-
-@pytest.mark.parametrize("more", _MORE.values(), ids=_MORE)
+@pytest.mark.parametrize("more", OF_A_CHANGE, ids=MORE)
 @pytest.mark.parametrize("is_incremental", [False, True])
 def test_an_assignment_that_is_refused(
     rig_43: Rig, new_topic: Callable[[str], str], more: dict[str, str], is_incremental: bool
@@ -124,7 +74,7 @@ def test_an_assignment_that_is_refused(
         consumer.close()
 
 
-@pytest.mark.parametrize("more", _MORE.values(), ids=_MORE)
+@pytest.mark.parametrize("more", OF_A_CHANGE, ids=MORE)
 @pytest.mark.parametrize("consumes", [False, True])
 def test_a_static_member_that_another_one_has_fenced(
     rig_43: Rig, new_topic: Callable[[str], str], more: dict[str, str], *, consumes: bool

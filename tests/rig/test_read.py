@@ -1,4 +1,8 @@
-"""The broker is the oracle: records from the store, and those after the tier, equal a consumer's in every field."""
+"""The broker is the oracle: records from the store, and those after the tier, equal a consumer's in every field.
+
+With a change the oldest broker is asked where a topic has all: every codec, transactions, a local tail, a moved log
+start.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +39,6 @@ from tests.rig.metrics import topic_metrics
 from tests.rig.rig import Rig
 from tests.rig.topics import OracleRecord
 from tests.rig.workload_oracle import listed_offset
-
-pytestmark = pytest.mark.each_version
 
 ISOLATIONS = ("read_committed", "read_uncommitted")
 ISOLATION_OF_A_CHANGE = of_a_change(ISOLATIONS)
@@ -124,31 +126,23 @@ def mixed_topic(rig: Rig, topic: str) -> None:
     topics.wait_tiered(rig, topic)
 
 
-def test_all_of_it_tiered(rig: Rig, new_topic: Callable[[str], str]) -> None:
+def test_all_of_it_tiered_costs_the_broker_nothing(rig: Rig, new_topic: Callable[[str], str]) -> None:
+    """By its own counters, the broker sends no record bytes, and fetches no bytes from the tier for the reader."""
     topic = new_topic("read")
     mixed_topic(rig, topic)
-    for report in assert_equal_to_broker(rig, topic).values():
-        assert report.broker_records == 0
-        assert report.records > 0
-        assert report.fallbacks == {}
-
-
-def test_what_is_tiered_costs_the_broker_nothing(rig: Rig, new_topic: Callable[[str], str]) -> None:
-    """By its own counters, the broker sends no record bytes, and fetches no bytes from the tier for the reader."""
-    topic = new_topic("free")
-    mixed_topic(rig, topic)
-    before = topic_metrics(rig, topic)
-    for isolation in ISOLATIONS:
-        records, _ = from_store(config_of(rig), topic, isolation)
-        assert records
-    used = topic_metrics(rig, topic) - before
+    found = {isolation: from_store(config_of(rig), topic, isolation) for isolation in ISOLATIONS}
+    used = topic_metrics(rig, topic)
     assert (used.bytes_out, used.remote_fetch_bytes, used.remote_fetch_requests) == (0, 0, 0)
-    topics.broker_records(rig, topic, 0, "read_uncommitted")
-    through_the_broker = topic_metrics(rig, topic) - before
+    for isolation, (records, report) in found.items():
+        assert_is_the_brokers(rig, topic, isolation, records, topics.broker_records(rig, topic, 0, isolation))
+        assert records
+        assert (report.broker_records, report.records, report.fallbacks) == (0, len(records), {})
+    through_the_broker = topic_metrics(rig, topic)
     assert through_the_broker.bytes_out > 0
     assert through_the_broker.remote_fetch_requests > 0
 
 
+@pytest.mark.each_version
 def test_the_tail_comes_through_the_broker(rig: Rig, new_topic: Callable[[str], str]) -> None:
     """A transaction is open at the end of the tier. Its abort marker is local at first, and later in a tiered segment.
 
@@ -182,6 +176,7 @@ def test_bounds_across_the_end_of_the_tier(rig: Rig, new_topic: Callable[[str], 
         from_store(config_of(rig), topic, "read_uncommitted", start=121)
 
 
+@pytest.mark.each_version
 def test_the_log_start_inside_a_segment(rig: Rig, new_topic: Callable[[str], str]) -> None:
     topic = new_topic("read")
     mixed_topic(rig, topic)
@@ -342,19 +337,6 @@ def test_the_log_start_moves_under_the_reader(rig_43: Rig, new_topic: Callable[[
             reader.read_all()
         return
     assert as_oracle(reader.read_all().to_pylist()) == expected[150:]
-
-
-def test_leader_epochs(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
-    topic = new_topic("read")
-    topics.create_topic(rig_43, topic)
-    for seed in range(3):
-        topics.produce(rig_43, topic, 40, seed=seed)
-        if seed < 2:
-            rig_43.restart()
-    topics.wait_tiered(rig_43, topic)
-    epochs = {one.leader_epoch for one in topics.broker_records(rig_43, topic, 0, "read_uncommitted")}
-    assert len(epochs) == 3
-    assert_equal_to_broker(rig_43, topic)
 
 
 def read_with_faults(
