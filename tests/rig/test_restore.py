@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 
 from remote_fetch.cli import main
 from remote_fetch.restore.journal import read_maps
+from tests.cases import of_a_change
 from tests.rig import topics
 from tests.rig.rig import VERSIONS, Rig
 from tests.rig.test_read import transaction
@@ -29,8 +30,13 @@ NEEDS_TWO = pytest.mark.skipif(len(VERSIONS) == 1, reason="needs two clusters: R
 KEPT = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int | None]
 
 
-def fill(rig: Rig, topic: str) -> None:
-    """Records of every shape in five partitions; transactions that abort and commit; headers, nulls, odd timestamps."""
+@pytest.fixture(scope="module")
+def filled(rig_43: Rig) -> str:
+    """Records of every shape in five partitions; transactions that abort and commit; headers, nulls, odd timestamps.
+
+    A test that reads this topic does not change it.
+    """
+    rig, topic = rig_43, "restored-by-all"
     topics.create_topic(rig, topic, PARTITIONS)
     for number in range(PARTITIONS):
         topics.produce(rig, topic, 300, partition=number, seed=number, compression_type=("none", "zstd")[number % 2])
@@ -40,6 +46,7 @@ def fill(rig: Rig, topic: str) -> None:
     for number in range(PARTITIONS):
         topics.produce(rig, topic, 40, partition=number, seed=90 + number)
     topics.wait_tiered(rig, topic, range(PARTITIONS))
+    return topic
 
 
 def fill_a_little(rig: Rig, topic: str) -> None:
@@ -57,12 +64,12 @@ def kept(record: OracleRecord) -> KEPT:
     return record.key, record.value, record.headers, record.timestamp_ms if record.timestamp_ms > 0 else None
 
 
-def check_equal(lost: Rig, other: Rig, topic: str, journal: Path) -> None:
+def check_equal(lost: Rig, other: Rig, topic: str, restored: str, journal: Path) -> None:
     """Both topics record for record, and every old offset at the record that a reader there would have got next."""
     _, maps, _ = read_maps(journal)
     for number in range(PARTITIONS):
         old = broker_records(lost, topic, number, "read_committed")
-        new = broker_records(other, topic, number, "read_committed")
+        new = broker_records(other, restored, number, "read_committed")
         untimed = {at for at, record in enumerate(old) if record.timestamp_ms <= 0}
         assert [kept(record) for record in old] == [
             (*kept(record)[:3], None) if at in untimed else kept(record) for at, record in enumerate(new)
@@ -74,15 +81,14 @@ def check_equal(lost: Rig, other: Rig, topic: str, journal: Path) -> None:
 
 @NEEDS_TWO
 def test_a_topic_in_another_cluster(
-    rig_43: Rig, rig_39: Rig, new_topic: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    rig_43: Rig, rig_39: Rig, filled: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    topic, journal = new_topic("restored"), tmp_path / "journal"
-    fill(rig_43, topic)
-    assert main([*arguments_of(rig_43, rig_39, topic, journal), "-J"]) == 0
+    journal = tmp_path / "journal"
+    assert main([*arguments_of(rig_43, rig_39, filled, journal), "-J"]) == 0
     outcome = json.loads(capsys.readouterr().out)
     assert outcome["different"] == {}
     assert outcome["records"] == outcome["records_of_this_run"] > PARTITIONS * 300
-    check_equal(rig_43, rig_39, topic, journal)
+    check_equal(rig_43, rig_39, filled, filled, journal)
 
 
 @NEEDS_TWO
@@ -118,20 +124,19 @@ def test_old_records_that_retention_deletes_afterwards(
 
 
 @NEEDS_TWO
-@pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.scheduled)])
+@pytest.mark.parametrize("kills", of_a_change([2, 10]))
 def test_runs_that_are_killed_anywhere(
-    rig_43: Rig, rig_39: Rig, new_topic: Callable[[str], str], tmp_path: Path,
+    rig_43: Rig, rig_39: Rig, filled: str, new_topic: Callable[[str], str], tmp_path: Path,
     capsys: pytest.CaptureFixture[str], kills: int,
 ) -> None:  # fmt: skip
     """Killed at random. The last run ends, and there is neither a record twice nor one that is lost."""
-    topic, journal = new_topic("restored"), tmp_path / "journal"
-    fill(rig_43, topic)
+    restored, journal = new_topic("restored"), tmp_path / "journal"
     # Slow enough to be killed in the middle: small checkpoints, and batches of one record.
     slow = (
         "import remote_fetch.restore.job as job; job._CHECKPOINT_BYTES = 20_000; job._STABLE_S = 0.3; "
         "from remote_fetch.cli import main; import sys; sys.exit(main(sys.argv[1:]))"
     )
-    arguments = arguments_of(rig_43, rig_39, topic, journal)
+    arguments = [*arguments_of(rig_43, rig_39, filled, journal), "--to-topic", restored]
     command = [
         sys.executable,
         "-c",
@@ -155,15 +160,14 @@ def test_runs_that_are_killed_anywhere(
     assert left < kills, "no run was killed"
     assert main([*arguments, "-J"]) == 0
     assert json.loads(capsys.readouterr().out)["different"] == {}
-    check_equal(rig_43, rig_39, topic, journal)
+    check_equal(rig_43, rig_39, filled, restored, journal)
 
 
 def test_a_replay(
-    rig_43: Rig, rig_39: Rig, new_topic: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+    rig_43: Rig, filled: str, new_topic: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A range of one partition, into a topic of the same cluster."""
-    topic, again = new_topic("replayed"), new_topic("again")
-    fill(rig_43, topic)
+    topic, again = filled, new_topic("again")
     topics.create_topic(rig_43, again, PARTITIONS)
     arguments = ["replay", "-b", rig_43.bootstrap, "--url", str(rig_43.remote), "-t", topic, "-p", "1", "-o", "20"]
     assert main([*arguments, "--end", "120", "--to-topic", again, *SMALL, "-q", "-X", "log_level=0"]) == 0
@@ -227,7 +231,7 @@ def test_timestamps_of_the_future(
 
 
 def test_a_replay_that_the_target_ends_early(
-    rig_43: Rig, rig_39: Rig, new_topic: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+    rig_43: Rig, new_topic: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It names an offset before which the topic has all records."""
     topic, again = new_topic("replayed"), new_topic("again")
