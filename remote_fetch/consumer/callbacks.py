@@ -67,9 +67,10 @@ class Callbacks:
         if self.kept and isinstance(self.kept[0], Exception):
             _LOG.error("a callback failed", exc_info=self.kept[0])
 
-    def raise_kept(self) -> None:
-        """Raise the error that is kept, if there is one."""
+    def raise_kept(self, prepare: Callable[[], None] = lambda: None) -> None:
+        """Raise the error that is kept, if there is one, after `prepare`."""
         if self.kept:
+            prepare()
             raise self.kept.pop()
 
 

@@ -87,7 +87,7 @@ class Merge:
         if self._polled.partition is not None and (prepared := self.next_in_block()) is not None:
             return prepared
         if self._kept:
-            self._callbacks.raise_kept()
+            self._callbacks.raise_kept(self._partitions.settle)
         message, deadline_s = None, None
         is_within, self._is_running = self._is_running, True
         try:
@@ -133,7 +133,7 @@ class Merge:
                 self._callbacks.keep(second)
             raise
         if message is None:
-            self._callbacks.raise_kept()
+            self._callbacks.raise_kept(self._partitions.settle)
             return self._poll_store(now_s, deadline_s)
         self._librdkafka_came_last = error is None
         return message
@@ -206,7 +206,7 @@ class Merge:
 
     def consume(self, count: int, timeout_s: float) -> list[Message]:
         """As `Consumer.consume`."""
-        self._callbacks.raise_kept()
+        self._callbacks.raise_kept(self._partitions.settle)
         pending = PendingMessages(self._partitions.assigned)
         is_within, self._is_running = self._is_running, True
         try:
@@ -225,7 +225,7 @@ class Merge:
         finally:
             self._is_running = is_within
         if self._kept and not pending.messages:
-            self._callbacks.raise_kept()
+            self._callbacks.raise_kept(self._partitions.settle)
         return pending.messages  # the application gets these first, and the error of the next call
 
     def _fill(self, pending: PendingMessages, count: int, deadline_s: float) -> None:

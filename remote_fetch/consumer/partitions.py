@@ -252,12 +252,15 @@ class Partitions:
             self._transitions.stop_feed(partition)
 
     def settle(self) -> None:
-        """Go on after an assignment that librdkafka has refused, or a fatal error: it may have dropped partitions.
+        """Go on with what librdkafka has assigned. An error has ended a change of that, or maybe a callback about it.
 
-        It may also have paused some of those that it keeps for the assignment.
+        librdkafka may also have paused some of the partitions that it keeps.
         """
-        kept = set(map(key_of, self._librdkafka.assignment()))
+        held = self._librdkafka.assignment()
+        kept = set(map(key_of, held))
         self.drop([partition.topic_partition() for key, partition in self.assigned.items() if key not in kept])
+        if begun := self.untracked(held):
+            self.begin(begun, replaces=False)
         fetching = [partition.topic_partition() for partition in self.assigned.values() if partition.state.is_fetching]
         self._librdkafka.resume(fetching)
 

@@ -181,8 +181,12 @@ class Remote:
         self.partitions.positions.prepare_to_leave(None)
         self.flush_positions()
         self._application_assigned = True
-        self._librdkafka.unassign()
-        self.partitions.drop(None)
+        try:
+            self._librdkafka.unassign()
+            self.partitions.drop(None)
+        except BaseException:  # a handler of a signal has raised, and the application may go on
+            self.partitions.settle()
+            raise
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """As `Consumer.incremental_unassign`."""
@@ -190,8 +194,12 @@ class Remote:
             self.partitions.positions.prepare_to_leave(partitions)
         self.flush_positions()
         self._application_assigned = True
-        self._librdkafka.incremental_unassign(partitions)
-        self.partitions.drop(partitions)
+        try:
+            self._librdkafka.incremental_unassign(partitions)
+            self.partitions.drop(partitions)
+        except BaseException:  # as in `unassign`
+            self.partitions.settle()
+            raise
 
     def _finish_commits(self, partitions: Sequence[TopicPartition], *, is_incremental: bool) -> None:
         """Have offsets committed before the group is asked for the committed offsets of these partitions.

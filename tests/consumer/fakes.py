@@ -100,6 +100,7 @@ class FakeLibrdkafka:
         self.calls.append(("assign", [place(partition) for partition in partitions]))
 
     def unassign(self) -> None:
+        self.assigned = []
         self.calls.append(("unassign",))
 
     def assignment(self) -> list[TopicPartition]:
@@ -109,6 +110,8 @@ class FakeLibrdkafka:
         if self.rebalances_eagerly:
             raise KafkaException(KafkaError(KafkaError._STATE))
         self.stopped -= {partition.partition for partition in partitions}
+        gone = {(partition.topic, partition.partition) for partition in partitions}
+        self.assigned = [each for each in self.assigned if (each.topic, each.partition) not in gone]
         self.calls.append(("incremental_unassign", [partition.partition for partition in partitions]))
 
     def incremental_assign(self, partitions: list[TopicPartition], /) -> None:
@@ -282,6 +285,8 @@ class Bench:
         """Assign partitions, each at its start."""
         partitions = [TopicPartition("t", number, start) for number, start in starts.items()]
         self.partitions.note_committed()  # what librdkafka has committed before
+        kept = [] if replaces else [each for each in self.librdkafka.assigned if each.partition not in starts]
+        self.librdkafka.assigned = kept + partitions
         self.partitions.begin(partitions, replaces=replaces)
 
     def run_due_work(self, *, after_s: float = 0.0) -> None:

@@ -35,9 +35,9 @@ def test_frozen_positions_do_not_follow_librdkafka() -> None:
 def test_librdkafkas_position_of_a_parked_partition_is_not_taken() -> None:
     """That position is older than the application's pause and seek."""
     bench = Bench({0: 5})
-    bench.librdkafka.positions[0] = 300
     bench.end(0, 5)
     bench.run_due_work()
+    bench.librdkafka.positions[0] = 300
     bench.partitions.positions.refresh()
     partition = bench.partition(0)
     assert partition.position.next_offset == 300

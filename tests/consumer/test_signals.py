@@ -173,6 +173,35 @@ def test_what_is_assigned_is_read_although_a_handler_ends_the_assignment(tmp_pat
         remote.close()
 
 
+@pytest.mark.parametrize("way", ["unassign", "incremental_unassign", "on_revoke", "on_assign"])
+def test_what_is_assigned_is_what_is_read_although_a_handler_ends_a_change(tmp_path: Path, way: str) -> None:
+    """Else the store would go on with records that another member of the group gets, too."""
+    settings = ConsumerSettings(True, {}, Config.parse({"remote.storage.url": str(tmp_path)}))
+    for handler in at_each_place(15):
+        librdkafka, callbacks = FakeLibrdkafka(), Callbacks()
+        remote = Remote(librdkafka, settings, Metrics(), ignore, threading.RLock(), callbacks)
+        given = [TopicPartition("t", 0, 5), TopicPartition("t", 1, 5)]
+        if way != "on_assign":
+            remote.assign(given, is_incremental=False)
+        changes: dict[str, Callable[[], None]] = {
+            "unassign": remote.unassign,
+            "incremental_unassign": partial(remote.incremental_unassign, given),
+            "on_revoke": partial(remote.on_revoke, None, given, None),
+            "on_assign": partial(remote.on_assign, None, given, None),
+        }
+        handler.during(changes[way])
+        if way.startswith("on_"):  # confluent_kafka does this if the callback has failed
+            librdkafka.assign(given if way == "on_assign" else [])
+            callbacks.keep(Alarm())
+            with pytest.raises(Alarm):
+                remote.merge.poll(0)
+        held = {each.partition for each in librdkafka.assignment()}
+        try:
+            assert {number for _, number in remote.partitions.assigned} == held, handler.place
+        finally:
+            remote.close()
+
+
 @pytest.mark.parametrize(("first", "second"), [("poll", "poll"), ("consume", "consume"), ("consume", "poll")])
 def test_librdkafka_is_sent_back_to_what_its_call_has_dropped(first: str, second: str) -> None:
     bench = Bench({0: 0, 1: 0, 2: END, 3: END})
