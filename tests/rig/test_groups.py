@@ -204,7 +204,6 @@ def test_switched_on_and_off_and_on_again(
     ("protocol", "commits_itself"),
     of_a_change(
         [("eager", True), ("cooperative", False), ("consumer", False), ("consumer", True)],
-        ("cooperative", False),
         ("consumer", True),
     ),
 )
