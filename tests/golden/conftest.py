@@ -4,8 +4,9 @@ Rules of the file:
 
 - Recordings are loaded here and compared in the tests.
 - Our rows are converted to the form of the recordings, so that a comparison is plain equality of every field.
-- A test with the fixture `tier` runs once for each set. A test with `aiven_tier` runs once for each set of Aiven's
-  plug-in.
+- A test with the fixture `tier` runs once for each set. With a change it runs for the newest broker's alone, unless it
+  is marked `each_version`: a read of all records, and the files themselves. A test with `aiven_tier` runs once for each
+  set of Aiven's plug-in.
 - Partitions and isolation levels of a set are cases of one test: `each_place` of places.py.
 - data/README.md describes the files.
 """
@@ -32,6 +33,7 @@ from remote_fetch.locate.snapshot import SnapshotOrigin, dump_timelines
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.timeline_builder import TimelineBuilder
 from remote_fetch.model import TopicIdPartition, Uuid
+from tests.cases import of_a_change
 from tests.golden.places import ISOLATION_LEVELS
 
 DATA = Path(__file__).with_name("data")
@@ -189,7 +191,8 @@ _AIVEN_TIERS = tuple(AivenTier(name) for name in AIVEN_SETS)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test for each set, and each isolation level."""
     if "tier" in metafunc.fixturenames:
-        metafunc.parametrize("tier", _TIERS, ids=lambda tier: tier.name)
+        is_each = metafunc.definition.get_closest_marker("each_version") is not None
+        metafunc.parametrize("tier", _TIERS if is_each else of_a_change(_TIERS), ids=lambda tier: tier.name)
     if "aiven_tier" in metafunc.fixturenames:
         metafunc.parametrize("aiven_tier", _AIVEN_TIERS, ids=lambda tier: tier.name)
     if "isolation" in metafunc.fixturenames:

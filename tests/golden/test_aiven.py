@@ -63,7 +63,7 @@ def compare(tier: AivenTier, isolation: str, lines_of: LinesOf, **more: Any) -> 
 
 
 @pytest.mark.slow
-def test_the_bucket_alone(aiven_tier: AivenTier, isolation: str, lines_of: LinesOf, decoder: None) -> None:
+def test_the_bucket_alone(aiven_tier: AivenTier, isolation: str, lines_of: LinesOf) -> None:
     counters = Counters()
     compare(aiven_tier, isolation, lines_of, observer=counters)
     report = counters.report()

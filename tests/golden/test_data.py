@@ -6,8 +6,12 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from tests.golden.conftest import Tier
+
+pytestmark = pytest.mark.each_version
 
 TREE = "kafka-tiered-storage"
 PRODUCER_SNAPSHOT = ".snapshot"

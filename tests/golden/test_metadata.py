@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from remote_fetch.formats.batches import BatchFramer, check_crc
 from remote_fetch.formats.indexes import parse_transaction_index
 from remote_fetch.formats.metadata_records import SegmentMetadataRecord, SegmentUpdateRecord, parse_metadata_record
@@ -16,6 +18,8 @@ from tests.golden.places import each_place
 
 if TYPE_CHECKING:
     from tests.golden.conftest import Place, Tier
+
+pytestmark = pytest.mark.each_version
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 

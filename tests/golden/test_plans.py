@@ -106,6 +106,7 @@ def test_parts_read_one_by_one_are_the_whole(place: Place, isolation: str, targe
 
 
 @pytest.mark.slow
+@pytest.mark.scheduled  # as the parts of 300 bytes
 def test_most_partitions_can_be_cut(tier: Tier) -> None:
     """The plans of the test above are not trivial."""
     parts = {}

@@ -28,6 +28,7 @@ def read(place: Place, isolation: str, **more: Any) -> pa.RecordBatchReader:
     return read_arrow(place.topic, partitions=[place.partition], isolation=isolation, **arguments)
 
 
+@pytest.mark.each_version
 @each_place
 def test_the_bucket_alone(place: Place, isolation: str, lines_of: LinesOf, decoder: None) -> None:
     expected = place.recorded(isolation)
@@ -39,6 +40,7 @@ def test_the_bucket_alone(place: Place, isolation: str, lines_of: LinesOf, decod
     assert [report.fallbacks, report.rereads, report.retries, report.scans] == [{}, {}, {}, {}]
 
 
+@pytest.mark.each_version
 @each_place
 def test_by_way_of_the_metadata_records(
     place: Place, isolation: str, lines_of: LinesOf, snapshots: dict[str, Path]
