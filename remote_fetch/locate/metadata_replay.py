@@ -20,7 +20,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaException, TopicPartition
 
@@ -47,8 +47,6 @@ from remote_fetch.observe import Notice
 
 __all__ = ["METADATA_TOPIC", "METADATA_TOPICS", "MetadataTopic"]
 
-T = TypeVar("T")
-
 METADATA_TOPIC = str(KEYS["remote.locator.topic"].default)
 """The name that brokers give it."""
 
@@ -69,6 +67,23 @@ class _Replaced(Exception):
 
 def _wall_clock_ms() -> int:
     return int(time.time() * 1000)
+
+
+@dataclass(slots=True)
+class _UserTopic:
+    """The records of one user topic. `topic_id` None: those of all topics together.
+
+    - `asked_s` is the time of the last question.
+    - `read_at_s` has, for each metadata partition, the time when the last reading to its end began.
+    - `failure` is the error of the last reading, which was of the metadata partitions `tried`.
+    """
+
+    topic_id: Uuid | None
+    replay: Replay
+    asked_s: float = 0.0
+    read_at_s: dict[int, float] = field(default_factory=dict)
+    tried: set[int] = field(default_factory=set)
+    failure: SharedFailure = field(default_factory=SharedFailure)
 
 
 class MetadataTopic:
@@ -96,15 +111,12 @@ class MetadataTopic:
         self._saver = ReplaySaver(cache, self._unsaved)
         self._is_finished = threading.Event()
         self._timeout_ms = timeout_ms
-        self._replays: dict[Uuid | None, Replay] = {}
         self._known: Topic | None = None
         self._known_s = 0.0
-        self._reading = threading.Lock()  # for a reading: `_replays`, `_asked_s`, `_read_at_s`, `_failures`
+        self._reading = threading.Lock()  # for a reading: `_user_topics`
         self._asking = threading.Lock()  # for `_known`, `_known_s`, `_wanted`: no request is made under it
-        self._asked_s: dict[Uuid | None, float] = {}
+        self._user_topics: dict[Uuid | None, _UserTopic] = {}
         self._wanted: dict[Uuid | None, set[int]] = {}
-        self._read_at_s: dict[tuple[Uuid | None, int], float] = {}
-        self._failures: dict[Uuid | None, tuple[set[int], SharedFailure]] = {}
         self._newcomer = Newcomer()
 
     @property
@@ -115,8 +127,8 @@ class MetadataTopic:
     def timeline(self, partition: TopicIdPartition) -> Timeline:
         """The readable segments of a partition, by the records read so far."""
         with self._reading:
-            known = self._replays.get(partition.topic_id) or self._replay(None)
-            return known.builder.build(partition)
+            user_topic = self._user_topics.get(partition.topic_id) or self._user_topic(None)
+            return user_topic.replay.builder.build(partition)
 
     def read_for(self, partitions: Iterable[TopicIdPartition]) -> None:
         """Read the records of these partitions to the current end.
@@ -138,7 +150,7 @@ class MetadataTopic:
         """Read the whole topic, and return the partitions that have records. Raises as `read_for`."""
         self._read_wanted(lambda count: {None: set(range(count))})
         with self._reading:
-            return self._replay(None).builder.partitions()
+            return self._user_topic(None).replay.builder.partitions()
 
     def close(self) -> None:
         """Save the replays and close the client. May be called twice."""
@@ -156,7 +168,7 @@ class MetadataTopic:
     def _unsaved(self, origin: TopicOrigin) -> list[tuple[Replay, list[SavedReplay]]]:
         """The replays, each with the part of it that was read since it was saved."""
         with self._reading:
-            return [(replay, replay.to_save(origin, topic_id)) for topic_id, replay in self._replays.items()]
+            return [(each.replay, each.replay.to_save(origin, each.topic_id)) for each in self._user_topics.values()]
 
     def _read_wanted(self, wanted: Callable[[int], Mapping[Uuid | None, set[int]]]) -> None:
         """Read the metadata partitions that `wanted` names for a partition count, of the topic as it is at the end."""
@@ -178,40 +190,39 @@ class MetadataTopic:
         with self._reading:
             if topic != self._known:
                 return
-            self._asked_s[topic_id] = asked_s
+            user_topic = self._user_topic(topic_id)
+            user_topic.asked_s = asked_s
             # A reading that began after this call has reached the end that this call needs.
-            if all(self._read_at_s.get((topic_id, number), 0.0) >= asked_s for number in numbers):
+            if all(user_topic.read_at_s.get(number, 0.0) >= asked_s for number in numbers):
                 return
-            read_before, failure = self._failures.get(topic_id, (set(), SharedFailure()))
-            if numbers <= read_before:
-                failure.check(asked_s)
-            self._read_all_wanted(topic_id, numbers)
+            if numbers <= user_topic.tried:
+                user_topic.failure.check(asked_s)
+            self._read_all_wanted(user_topic, numbers)
 
-    def _read_all_wanted(self, topic_id: Uuid | None, numbers: set[int]) -> None:
+    def _read_all_wanted(self, user_topic: _UserTopic, numbers: set[int]) -> None:
         """Read these metadata partitions, and those that other threads wait for. They share the result or the error."""
         with self._asking:
-            numbers |= self._wanted.pop(topic_id, set())
-        failure, began_s = SharedFailure(), time.monotonic()
-        self._failures[topic_id] = numbers, failure
-        with failure.kept(Unlocatable, KafkaException):
+            numbers |= self._wanted.pop(user_topic.topic_id, set())
+        user_topic.tried, user_topic.failure, began_s = numbers, SharedFailure(), time.monotonic()
+        with user_topic.failure.kept(Unlocatable, KafkaException):
             try:
-                self._catch_up(topic_id, numbers)
+                self._catch_up(user_topic, numbers)
             except KafkaException as error:
                 if is_of_another_leader(error):
                     numbers = self._questions.led(numbers)
-                    self._catch_up(topic_id, numbers)
-                    self._note_read(topic_id, numbers, began_s)
+                    self._catch_up(user_topic, numbers)
+                    self._note_read(user_topic, numbers, began_s)
                 raise
-        self._note_read(topic_id, numbers, began_s)
+        self._note_read(user_topic, numbers, began_s)
 
-    def _note_read(self, topic_id: Uuid | None, numbers: Iterable[int], began_s: float) -> None:
-        self._read_at_s.update({(topic_id, number): began_s for number in numbers})
-        self._saver.save_soon(self._replay(topic_id))
+    def _note_read(self, user_topic: _UserTopic, numbers: Iterable[int], began_s: float) -> None:
+        user_topic.read_at_s.update(dict.fromkeys(numbers, began_s))
+        self._saver.save_soon(user_topic.replay)
 
-    def _replay(self, topic_id: Uuid | None) -> Replay:
-        if topic_id not in self._replays:
-            self._replays[topic_id] = self._new_replay(topic_id)
-        return self._replays[topic_id]
+    def _user_topic(self, topic_id: Uuid | None) -> _UserTopic:
+        if topic_id not in self._user_topics:
+            self._user_topics[topic_id] = _UserTopic(topic_id, self._new_replay(topic_id))
+        return self._user_topics[topic_id]
 
     def _described(self) -> Topic:
         """The metadata topic, by a description of the last minute. Raises as `MetadataQuestions.describe`."""
@@ -229,11 +240,11 @@ class MetadataTopic:
         The hour ends at the last description. So a stream with a batch every two hours keeps its topics.
         """
         before_s = self._known_s - _UNREAD_S
-        unread = {known for known, asked_s in self._asked_s.items() if asked_s < before_s and known is not None}
-        for topic_id in unread:
-            for known in (self._asked_s, self._replays, self._failures):
-                known.pop(topic_id, None)
-        self._read_at_s = {at: began_s for at, began_s in self._read_at_s.items() if at[0] not in unread}
+        self._user_topics = {
+            topic_id: each
+            for topic_id, each in self._user_topics.items()
+            if topic_id is None or each.asked_s >= before_s
+        }
 
     def _take(self, found: Topic) -> bool:
         """Keep a description. Return whether it is of another topic than before: all that was read is forgotten."""
@@ -242,9 +253,7 @@ class MetadataTopic:
             if found == before:
                 return False
             self._wanted.clear()
-        self._replays.clear()
-        self._read_at_s.clear()
-        self._failures.clear()
+        self._user_topics.clear()
         if self._saver.is_on:
             self._saver.origin = self._questions.origin_of(found)
         return before is not None
@@ -254,7 +263,7 @@ class MetadataTopic:
         if self._take(self._questions.describe()):
             raise _Replaced
 
-    def _catch_up(self, topic_id: Uuid | None, numbers: Iterable[int], *, begins: int = 1) -> None:
+    def _catch_up(self, user_topic: _UserTopic, numbers: Iterable[int], *, begins: int = 1) -> None:
         """Read the metadata partitions to their current ends. The first begin, by `begins`, uses saved replays.
 
         Raises Unlocatable if it takes too long or is forbidden, and KafkaException with the broker's error.
@@ -262,16 +271,16 @@ class MetadataTopic:
         self._check_open()
         self.cluster.catcher()  # made first: it connects while the bounds are looked up
         began_ms = self._now_ms()
-        replay = self._replay(topic_id)
+        replay = user_topic.replay
         bounds = self._questions.bounds(numbers, self._check_topic)
         if self._is_lost(replay, bounds, began_ms):
             self._check_topic()
             bounds |= self._questions.bounds(replay.read_to.keys() - bounds.keys(), self._check_topic)
-            replay = self._replays[topic_id] = self._new_replay(topic_id)
+            replay = user_topic.replay = self._new_replay(user_topic.topic_id)
         if begins == 1:
-            self._resume(topic_id, replay, bounds, began_ms)
+            self._resume(user_topic, bounds, began_ms)
         if not self._questions.still_holds(replay, bounds):
-            self._begin_again(topic_id, replay.read_to.keys() | bounds.keys(), begins)
+            self._begin_again(user_topic, replay.read_to.keys() | bounds.keys(), begins)
             return
         ends: dict[int, int] = {}
         for number, (low, high, _) in bounds.items():
@@ -283,16 +292,16 @@ class MetadataTopic:
             while ends:
                 self._consume(self.cluster.catcher(), replay, ends)
         except CutOff:
-            self._begin_again(topic_id, replay.read_to.keys(), begins)
+            self._begin_again(user_topic, replay.read_to.keys(), begins)
             return
         replay.since_ms.update(dict.fromkeys(bounds, began_ms))
 
-    def _begin_again(self, topic_id: Uuid | None, numbers: Iterable[int], begins: int) -> None:
+    def _begin_again(self, user_topic: _UserTopic, numbers: Iterable[int], begins: int) -> None:
         """Read the metadata partitions of a topic from their first records, and use no saved replay."""
-        self._replays[topic_id] = self._new_replay(topic_id)
+        user_topic.replay = self._new_replay(user_topic.topic_id)
         if begins == _MAX_BEGINS:
             raise Unlocatable(f"{self.name} deletes records faster than they are read; {begins} readings were cut off")
-        self._catch_up(topic_id, numbers, begins=begins + 1)
+        self._catch_up(user_topic, numbers, begins=begins + 1)
 
     def _is_lost(self, replay: Replay, bounds: dict[int, LogEnds], now_ms: int) -> bool:
         """Whether the records read before are not enough to go on from.
@@ -307,13 +316,13 @@ class MetadataTopic:
             self._tombstones.missed(at_ms, now_ms) for at_ms in (min(times_ms), max(times_ms))
         )
 
-    def _resume(self, topic_id: Uuid | None, replay: Replay, bounds: dict[int, LogEnds], now_ms: int) -> None:
+    def _resume(self, user_topic: _UserTopic, bounds: dict[int, LogEnds], now_ms: int) -> None:
         """Restore the saved replays of metadata partitions that were not read yet."""
-        fresh = bounds.keys() - replay.read_to.keys()
-        for number, saved in self._saver.load(topic_id, sorted(fresh)).items():
+        fresh = bounds.keys() - user_topic.replay.read_to.keys()
+        for number, saved in self._saver.load(user_topic.topic_id, sorted(fresh)).items():
             low, high, _ = bounds[number]
             if low <= saved.next_offset <= high and not self._tombstones.missed(saved.origin.taken_at_ms, now_ms):
-                replay.restore(saved)
+                user_topic.replay.restore(saved)
 
     def _check_open(self) -> None:
         """Raise Cancelled after `finish`."""
