@@ -15,10 +15,10 @@ Rules of the file:
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Hashable
 
 from remote_fetch.errors import SegmentNotFound
+from remote_fetch.recent import Recent
 
 __all__ = ["Identities"]
 
@@ -30,7 +30,7 @@ class Identities:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, Hashable] = OrderedDict()
+        self._known: Recent[str, Hashable] = Recent(_MOST_OBJECTS)
 
     def check(self, path: str, identity: Hashable | None) -> None:
         """Remember the identity of the object at `path`, None if the store tells none.
@@ -40,10 +40,7 @@ class Identities:
         if identity is None:
             return
         with self._lock:
-            known = self._known.setdefault(path, identity)
-            self._known.move_to_end(path)
+            known = self._known.pop(path, identity)
             if known != identity:
-                del self._known[path]
                 raise SegmentNotFound("the object was replaced while it was read", is_absent=False)
-            while len(self._known) > _MOST_OBJECTS:
-                self._known.popitem(last=False)
+            self._known[path] = identity

@@ -10,7 +10,7 @@ Rules of the file:
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 
 from remote_fetch.deadline import Deadline
@@ -19,6 +19,7 @@ from remote_fetch.fetch.pool import Call
 from remote_fetch.fetch.readahead import RangeReader
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata
 from remote_fetch.observe import Observer, SizeAsked
+from remote_fetch.recent import Recent
 
 __all__ = ["SegmentSizes"]
 
@@ -40,7 +41,7 @@ class SegmentSizes:
         self._timeout_ms = timeout_ms
         self._most_ms = most_ms
         self._lock = threading.Lock()
-        self._answers: OrderedDict[RemoteLogSegmentId, int | None] = OrderedDict()
+        self._answers: Recent[RemoteLogSegmentId, int | None] = Recent(_MOST_SEGMENTS)
 
     def of(self, segments: Iterable[RemoteLogSegmentMetadata]) -> Mapping[RemoteLogSegmentId, int]:
         """The sizes in bytes of the segments whose size the store tells. Raises no error of the store."""
@@ -49,10 +50,8 @@ class SegmentSizes:
             unknown = [segment for segment_id, segment in wanted.items() if segment_id not in self._answers]
         answers = dict(self._asked(unknown))
         with self._lock:
+            found = {segment_id: self._answers.get(segment_id) for segment_id in wanted} | answers
             self._answers.update(answers)
-            found = {segment_id: self._answers.get(segment_id) for segment_id in wanted}
-            while len(self._answers) > _MOST_SEGMENTS:
-                self._answers.popitem(last=False)
         return {segment_id: size for segment_id, size in found.items() if size is not None}
 
     def _asked(self, segments: Iterable[RemoteLogSegmentMetadata]) -> Iterator[tuple[RemoteLogSegmentId, int | None]]:

@@ -9,13 +9,13 @@ Rules of the file:
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from dataclasses import dataclass
 
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import AbortedTransaction, IsolationLevel, LogBounds, TopicIdPartition
 from remote_fetch.prepare.opening import open_partition
 from remote_fetch.prepare.transactions import settle
+from remote_fetch.recent import Recent
 from remote_fetch.session.session import Session
 
 __all__ = ["Decided", "DecidedRanges", "decided"]
@@ -59,7 +59,7 @@ class DecidedRanges:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[TopicIdPartition, int, int], tuple[Timeline, Decided]] = OrderedDict()
+        self._kept: Recent[tuple[TopicIdPartition, int, int], tuple[Timeline, Decided]] = Recent(_MOST_RANGES)
 
     def of(self, timeline: Timeline, first_offset: int, stop_offset: int) -> Decided:
         """As `decided`. Raises its errors."""
@@ -70,8 +70,5 @@ class DecidedRanges:
             return kept[1]
         found = decided(self._session, timeline, first_offset, stop_offset)
         with self._lock:
-            self._kept.pop(key, None)
             self._kept[key] = timeline, found
-            while len(self._kept) > _MOST_RANGES:
-                self._kept.popitem(last=False)
         return found

@@ -19,7 +19,7 @@ import asyncio
 import hashlib
 import hmac
 import secrets
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -30,6 +30,7 @@ from confluent_kafka import KafkaError, KafkaException
 from remote_fetch.errors import RemoteFetchError
 from remote_fetch.failures.broker_errors import is_passing
 from remote_fetch.model import TopicIdPartition, Uuid
+from remote_fetch.recent import Recent
 from remote_fetch.service.credentials import Credentials, challenge
 from remote_fetch.service.limits import Slowdown
 from remote_fetch.service.refusals import Refusal, overloaded
@@ -99,8 +100,8 @@ class Access:
         self._count = count
         self._key = secrets.token_bytes(32)
         self._slowdown = slowdown or Slowdown(clock=clock)
-        self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
-        self._taken: OrderedDict[bytes, float] = OrderedDict()
+        self._kept: Recent[bytes, _Kept] = Recent(_MOST_ANSWERS)
+        self._taken: Recent[bytes, float] = Recent(_MOST_ANSWERS)
         self._running: dict[bytes, asyncio.Task[Allowed | None]] = {}
         self._names: dict[_Who, Counter[bytes]] = {}
         self._strangers = asyncio.Semaphore(max(settings.asks // 2, 1))
@@ -219,16 +220,10 @@ class Access:
         return kept
 
     def _keep(self, key: bytes, outcome: Allowed | Refusal | None, lifetime_s: float) -> None:
-        self._kept.pop(key, None)
         self._kept[key] = _Kept(self._clock() + lifetime_s, outcome)
-        if len(self._kept) > _MOST_ANSWERS:
-            self._kept.popitem(last=False)
 
     def _took(self, own: bytes) -> None:
-        self._taken.pop(own, None)
         self._taken[own] = self._clock() + _TAKEN_S
-        if len(self._taken) > _MOST_ANSWERS:
-            self._taken.popitem(last=False)
 
 
 def _judged(topic: Answer) -> Allowed | Refusal | None:

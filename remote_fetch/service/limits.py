@@ -9,11 +9,11 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from remote_fetch.recent import Recent
 from remote_fetch.service.refusals import Refusal, overloaded
 
 __all__ = ["Limits", "Slowdown"]
@@ -37,7 +37,7 @@ class Limits:
         self._rate, self._at_once, self._most = rate, at_once, most
         self._burst = max(rate * _BURST_S, 1.0)
         self._clock = clock
-        self._buckets: OrderedDict[Hashable, _Bucket] = OrderedDict()
+        self._buckets: Recent[Hashable, _Bucket] = Recent(_MOST_PRINCIPALS)
         self.under_way = 0
 
     @contextmanager
@@ -55,8 +55,7 @@ class Limits:
     def of(self, principal: Hashable) -> Iterator[None]:
         """The room of one request of this principal. Raises Refusal (429) if it asks too often or too much at once."""
         now = self._clock()
-        bucket = self._buckets.setdefault(principal, _Bucket(self._burst, now))
-        self._buckets.move_to_end(principal)
+        bucket = self._buckets[principal] = self._buckets.get(principal) or _Bucket(self._burst, now)
         bucket.tokens = min(self._burst, bucket.tokens + (now - bucket.at_s) * self._rate)
         bucket.at_s = now
         if bucket.tokens < 1:
@@ -70,8 +69,6 @@ class Limits:
             yield
         finally:
             bucket.under_way -= 1
-            while len(self._buckets) > _MOST_PRINCIPALS:
-                self._buckets.popitem(last=False)
 
 
 @dataclass(slots=True)
@@ -92,7 +89,7 @@ class Slowdown:
     ) -> None:
         self._free, self._first_s, self._most_s = free, first_s, most_s
         self._clock = clock
-        self._failed: OrderedDict[Hashable, _Failed] = OrderedDict()
+        self._failed: Recent[Hashable, _Failed] = Recent(_MOST_PRINCIPALS)
 
     def check(self, who: Hashable) -> None:
         """Raise Refusal (429) while `who` has to wait."""
@@ -104,11 +101,9 @@ class Slowdown:
     def failed(self, who: Hashable) -> None:
         """Note that credentials of `who` were wrong."""
         now = self._clock()
-        known = self._failed.pop(who, None)
+        known = self._failed.get(who)
         is_recent = known is not None and now - known.last_s < 10 * self._most_s
         count = known.count + 1 if known is not None and is_recent else 1
         doublings = min(count - self._free - 1, 30)
         wait_s = 0.0 if doublings < 0 else min(self._first_s * 2.0**doublings, self._most_s)
         self._failed[who] = _Failed(count, now, now + wait_s)
-        if len(self._failed) > _MOST_PRINCIPALS:
-            self._failed.popitem(last=False)

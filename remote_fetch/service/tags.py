@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections import OrderedDict
 
+from remote_fetch.recent import Recent
 from remote_fetch.service.answers import SegmentsOf
 
 __all__ = ["Tags"]
@@ -28,18 +28,14 @@ class Tags:
     """
 
     def __init__(self, most: int = _MOST_TIMELINES) -> None:
-        self._most = most
-        self._known: OrderedDict[object, tuple[SegmentsOf, str]] = OrderedDict()
+        self._known: Recent[object, tuple[SegmentsOf, str]] = Recent(most)
 
     def of(self, timeline: SegmentsOf) -> str:
         """The tag of any answer without URLs, with its quotation marks (RFC 9110, section 8.8.3)."""
         known = self._known.get(timeline.partition)
         if known is None or known[0] is not timeline:
             known = timeline, _digest(timeline)
-        self._known.pop(timeline.partition, None)
-        self._known[timeline.partition] = known  # the last one now
-        while len(self._known) > self._most:
-            self._known.popitem(last=False)
+        self._known[timeline.partition] = known
         return f'"{known[1]}"'
 
 
