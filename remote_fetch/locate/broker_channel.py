@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from threading import Thread
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from remote_fetch.caller_thread import CallerThread
 from remote_fetch.errors import ConfigError, MissingExtra
@@ -66,12 +66,16 @@ class BrokerChannel:
         A partition is missing if its leader does not tell. Never raises for an error of a broker. ListOffsets knows
         topics by name, so the caller checks that the name still stands for the topic id.
         """
-        found = self._asked(lambda connection: connection.ask_starts(partitions)) if partitions else None
+        if not partitions:
+            return {}
+        reasons: dict[str, str] = {}
+        deadline_s = time.monotonic() + self._timeout_ms / 1000
+        found = self._asked(lambda connection: connection.starts(partitions, deadline_s, reasons))
         if found is None:
             return {}
-        for reason in found.reasons.values():
+        for reason in reasons.values():
             self._report(reason)
-        return found.starts
+        return found
 
     def local_sizes(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
         """The bytes of each partition's log on a broker's disk (DescribeLogDirs): of its largest replica.
@@ -79,15 +83,18 @@ class BrokerChannel:
         A partition is missing if no broker tells, as without the right to describe the cluster. Never raises for an
         error of a broker.
         """
-        return (self._asked(lambda connection: connection.ask_sizes(partitions)) if partitions else None) or {}
+        return (self._asked(lambda connection: connection.sizes(partitions)) if partitions else None) or {}
 
-    def _asked(self, ask: Callable[[_AdminConnection], Future[T]]) -> T | None:
-        """The answer to one question within the timeout. None, and the reason is reported, if the call failed."""
+    def _asked(self, ask: Callable[[_AdminConnection], T]) -> T | None:
+        """The answer to one question, asked in the client's thread, within the timeout.
+
+        None, and the reason is reported, if the call failed.
+        """
         connection = self._connection
         if connection is None:
             return None
         try:
-            return ask(connection).result(self._timeout_ms / 1000)
+            return connection.submit(lambda: ask(connection)).result(self._timeout_ms / 1000)
         except TimeoutError:
             connection.abandon()
             self._fail(f"no answer within {self._timeout_ms} ms; the log of kafka-python may say more")
@@ -130,12 +137,6 @@ def load_kafka() -> Any:
     return kafka
 
 
-class _Answer(NamedTuple):
-    starts: dict[TopicIdPartition, int]
-    reasons: dict[str, str]
-    """Why some starts are unknown, a text for each kind of reason."""
-
-
 class Connection:
     """A client of kafka-python and the daemon thread that calls it. A call that hangs holds up no other thread."""
 
@@ -147,9 +148,13 @@ class Connection:
         self._discretion = _Discretion()
         self._thread = CallerThread(name)
 
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        """Make a call in the client's thread."""
+        return self._thread.submit(call)
+
     def close(self) -> Future[None]:
         """Close the client after its current call, and end its thread."""
-        closed = self._thread.submit(self._close)
+        closed = self.submit(self._close)
         self._thread.end()
         return closed
 
@@ -163,20 +168,11 @@ class Connection:
 
 
 class _AdminConnection(Connection):
-    """Calls one KafkaAdminClient."""
+    """Calls one KafkaAdminClient. `starts` and `sizes` are called in its thread."""
 
     def __init__(self, kafka: Any, settings: Mapping[str, Any], timeout_ms: int) -> None:
         super().__init__(kafka, settings, timeout_ms, "remote-fetch-broker-channel")
         self._networks: list[Any] = []
-
-    def ask_starts(self, partitions: Sequence[TopicIdPartition]) -> Future[_Answer]:
-        """Ask the leaders for the local starts of these partitions in the client's thread."""
-        deadline_s = time.monotonic() + self._timeout_ms / 1000
-        return self._thread.submit(lambda: self._starts(partitions, deadline_s))
-
-    def ask_sizes(self, partitions: Sequence[TopicIdPartition]) -> Future[dict[TopicIdPartition, int]]:
-        """Ask all brokers for the sizes of these partitions in the client's thread."""
-        return self._thread.submit(lambda: self._sizes(partitions))
 
     def abandon(self) -> None:
         """Break off the client's current call and close the client, without waiting for either."""
@@ -188,17 +184,19 @@ class _AdminConnection(Connection):
             with suppress(Exception):  # the channel has already reported why it gives up
                 network.close()
 
-    def _starts(self, partitions: Sequence[TopicIdPartition], deadline_s: float) -> _Answer:
+    def starts(
+        self, partitions: Sequence[TopicIdPartition], deadline_s: float, reasons: dict[str, str]
+    ) -> dict[TopicIdPartition, int]:
+        """The local starts by the leaders. `reasons` gets a text for each kind of reason why some are unknown."""
         self._client = self._client or self._open()
         wanted = {
             partition: self._kafka.TopicPartition(partition.topic, partition.partition) for partition in partitions
         }
-        reasons: dict[str, str] = {}
         found = self._offsets(sorted(set(wanted.values())), deadline_s, reasons)
-        starts = {partition: found[name] for partition, name in wanted.items() if found.get(name, -1) >= 0}
-        return _Answer(starts, reasons)
+        return {partition: found[name] for partition, name in wanted.items() if found.get(name, -1) >= 0}
 
-    def _sizes(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
+    def sizes(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
+        """The sizes of the largest replicas by all brokers."""
         self._client = self._client or self._open()
         wanted: dict[str, list[int]] = {}
         for partition in partitions:

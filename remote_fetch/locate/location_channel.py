@@ -161,7 +161,7 @@ class _NetConnection(Connection):
     def send(self, partition: TopicIdPartition, request: Any, messages: LocationMessages) -> Future[Any]:
         """Send a request to the partition's leader, in the client's thread."""
         deadline_s = time.monotonic() + _PATIENCE * self._timeout_ms / 1000
-        return self._thread.submit(lambda: self._send(partition, request, messages, deadline_s))
+        return self.submit(lambda: self._send(partition, request, messages, deadline_s))
 
     def _open(self) -> Any:
         from kafka.net.compat import KafkaNetClient  # noqa: PLC0415 - optional, as in `load_kafka`

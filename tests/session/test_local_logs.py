@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,15 +79,11 @@ def test_brokers_that_have_failed_are_not_asked_for_a_minute(tmp_path: Path, mon
     """Else each topic of a consumer would wait for the whole timeout, one after the other, and again soon after."""
     asked: list[object] = []
 
-    class Failing:
-        def result(self, timeout_s: float) -> None:
-            raise ValueError("an error of kafka-python")
-
-    def fail(_: object, partitions: object) -> Failing:
+    def fail(_: object, partitions: object, *__: object) -> None:
         asked.append(partitions)
-        return Failing()
+        raise ValueError("an error of kafka-python")
 
-    monkeypatch.setattr(broker_channel._AdminConnection, "ask_starts", fail)
+    monkeypatch.setattr(broker_channel._AdminConnection, "starts", fail)
     with session(tmp_path, []) as opened:
         times = iter((0.0, 1.0, 60.9, 61.0, 62.0, 63.0, 64.0))  # the first question ends after a second
         assert opened.brokers is not None
@@ -102,17 +98,6 @@ def test_brokers_that_have_failed_are_not_asked_for_a_minute(tmp_path: Path, mon
         assert asked == [[ONE], [ONE], [TWO]]
 
 
-class _Call:
-    """A question under way: `during` happens before it is answered, with nothing."""
-
-    def __init__(self, during: Callable[[], object]) -> None:
-        self._during = during
-
-    def result(self, timeout_s: float) -> broker_channel._Answer:
-        self._during()
-        return broker_channel._Answer({}, {})
-
-
 def refused() -> None:
     raise ValueError("an error of kafka-python")
 
@@ -122,9 +107,10 @@ def test_questions_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """An older question neither ends the rest that a later one began, nor delays the new credentials."""
     asked: list[object] = []
 
-    def ask(_: object, partitions: object) -> _Call:
+    def ask(_: object, partitions: object, *__: object) -> dict[TopicIdPartition, int]:
         asked.append(partitions)
-        return _Call(during if len(asked) == 1 else refused)
+        (during if len(asked) == 1 else refused)()
+        return {}
 
     def during() -> None:
         if case == "a failure during an answer":
@@ -133,7 +119,7 @@ def test_questions_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             opened.set_sasl_credentials("me", "new")
             refused()
 
-    monkeypatch.setattr(broker_channel._AdminConnection, "ask_starts", ask)
+    monkeypatch.setattr(broker_channel._AdminConnection, "starts", ask)
     with session(tmp_path, []) as opened:
         for partition in (ONE, TWO):
             assert opened.local_starts([partition]) == {}
