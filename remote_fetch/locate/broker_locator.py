@@ -41,6 +41,7 @@ _NO_LIMIT = 2**63 - 1
 class _Answers:
     """The answers of a leader about one partition, under one isolation level."""
 
+    partition: TopicIdPartition
     isolation: IsolationLevel
     segments: dict[RemoteLogSegmentId, RemoteLogSegmentMetadata] = field(default_factory=dict)
     aborted: dict[tuple[RemoteLogSegmentId, int], tuple[tuple[int, int], ...]] = field(default_factory=dict)
@@ -56,13 +57,13 @@ class _Answers:
         self.segments[segment.segment_id] = segment
         self.aborted[segment.segment_id, offset] = answer.aborted
 
-    def timeline(self, partition: TopicIdPartition) -> Timeline:
+    def timeline(self) -> Timeline:
         """The timeline of the answers so far. A later answer counts as finished later."""
         order = {segment_id: at for at, segment_id in enumerate(self.segments)}
         segments = sorted(self.segments.values(), key=lambda segment: (segment.start_offset, segment.end_offset))
         orders = tuple(order[segment.segment_id] for segment in segments)
         lists: AbortedLists | None = dict(self.aborted) if self.isolation is IsolationLevel.READ_COMMITTED else None
-        return Timeline(partition, tuple(segments), orders, is_leaders=True, listed_aborts=lists)
+        return Timeline(self.partition, tuple(segments), orders, is_leaders=True, listed_aborts=lists)
 
 
 class BrokerLocator(Locator):
@@ -96,7 +97,7 @@ class BrokerLocator(Locator):
         """
         answers = self._answers.get(partition)
         if answers is not None:
-            return answers.timeline(partition)
+            return answers.timeline()
         isolation = IsolationLevel.READ_UNCOMMITTED
         log = self._cluster.log_bounds(partition, isolation)
         return self.reach(partition, log.log_start_offset or 0, log.end_offset or 0, isolation=isolation)
@@ -106,32 +107,32 @@ class BrokerLocator(Locator):
         answers = self._answers.get(partition)
         if answers is None:
             return self.timeline(partition)
-        again = self._answers[partition] = _Answers(answers.isolation)
+        again = self._answers[partition] = _Answers(partition, answers.isolation)
         for segment_id, offset in answers.aborted:
             known = answers.segments.get(segment_id)
-            answer = self._ask(partition, offset, answers.isolation)
+            answer = self._ask(again, offset)
             if answer is None or answer.location is None:
                 continue
             if known is not None and answer.location.segment_id == segment_id.id:
                 segment = _segment_of(partition, answer.location, known.start_offset, known.end_offset)
             else:
                 stop = known.end_offset + 1 if known is not None else offset + 1
-                segment = self._segment(partition, offset, answer, floor=offset, stop=stop, isolation=answers.isolation)
+                segment = self._segment(again, offset, answer, floor=offset, stop=stop)
             again.add(segment, offset, answer)
-        return again.timeline(partition)
+        return again.timeline()
 
     def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
         """As `Locator.recheck`. Asks the leader which segment has `offset`.
 
         Raises Unlocatable if no leader answers.
         """
-        answers = self._answers.setdefault(partition, _Answers(IsolationLevel.READ_UNCOMMITTED))
-        answer = self._ask(partition, offset, answers.isolation)
+        answers = self._answers.setdefault(partition, _Answers(partition, IsolationLevel.READ_UNCOMMITTED))
+        answer = self._ask(answers, offset)
         if answer is not None and answer.location is not None:
             stop = max((segment.end_offset for segment in answers.segments.values()), default=offset) + 1
-            segment = self._segment(partition, offset, answer, floor=offset, stop=stop, isolation=answers.isolation)
+            segment = self._segment(answers, offset, answer, floor=offset, stop=stop)
             answers.add(answers.segments.get(segment.segment_id, segment), offset, answer)
-        return answers.timeline(partition)
+        return answers.timeline()
 
     def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
         """As `Locator.end_is_inferred`: always. No metadata record confirms an end, and `measure` asks for none."""
@@ -147,11 +148,11 @@ class BrokerLocator(Locator):
         most: int = _NO_LIMIT,
     ) -> Timeline:
         """As `StepwiseLocator.reach`. Raises Unlocatable if the leader has no usable answer for the first offset."""
-        answers = self._answers[partition] = _Answers(isolation)
+        answers = self._answers[partition] = _Answers(partition, isolation)
         offset, stop = first_offset, stop_offset
         while offset < stop and len(answers.segments) < most:
             try:
-                answer = self._ask(partition, offset, isolation)
+                answer = self._ask(answers, offset)
                 if answer is None or answer.location is None:
                     break
                 if isolation is IsolationLevel.READ_COMMITTED and answer.last_stable_offset >= 0:
@@ -159,24 +160,24 @@ class BrokerLocator(Locator):
                 if offset >= stop:
                     break
                 floor = offset if answers.segments else max(answer.log_start_offset, 0)
-                segment = self._segment(partition, offset, answer, floor=floor, stop=stop, isolation=isolation)
+                segment = self._segment(answers, offset, answer, floor=floor, stop=stop)
             except Unlocatable:
                 if not answers.segments:
                     raise
                 break
             answers.add(segment, offset, answer)
             offset = segment.end_offset + 1
-        return answers.timeline(partition)
+        return answers.timeline()
 
-    def _ask(self, partition: TopicIdPartition, offset: int, isolation: IsolationLevel) -> Answer | None:
-        """The answer for one offset. None: the locator is off. Raises Unlocatable."""
+    def _ask(self, answers: _Answers, offset: int) -> Answer | None:
+        """The answer for another offset. None: the locator is off. Raises Unlocatable."""
         if self._is_off:
             return None
         try:
-            answer = self.locations.ask(partition, offset, isolation)
+            answer = self.locations.ask(answers.partition, offset, answers.isolation)
             if answer.location is not None:
                 self._has_located = True
-            elif answer.has_records and not self._has_located and self._is_ignored(partition, offset, isolation):
+            elif answer.has_records and not self._has_located and self._is_ignored(answers, offset):
                 raise LocationsUnsupported(
                     "a leader answers with records what only the tier has: it ignores the request, or does not have "
                     "the segments in a format of SupportedStorageFormatVersions"
@@ -188,26 +189,19 @@ class BrokerLocator(Locator):
         self._cluster.answered()
         return answer
 
-    def _is_ignored(self, partition: TopicIdPartition, offset: int, isolation: IsolationLevel) -> bool:
+    def _is_ignored(self, answers: _Answers, offset: int) -> bool:
         """Whether a leader gives records of an offset that it does not have on its own disk.
 
         The start of the local log only grows. So it is asked for before the answer that it is compared with.
         """
-        earliest_local = self.locations.earliest_local(partition)
+        earliest_local = self.locations.earliest_local(answers.partition)
         if earliest_local is None or offset >= earliest_local:
             return False
-        again = self.locations.ask(partition, offset, isolation)
+        again = self.locations.ask(answers.partition, offset, answers.isolation)
         return again.location is None and again.has_records
 
     def _segment(
-        self,
-        partition: TopicIdPartition,
-        offset: int,
-        answer: Answer,
-        *,
-        floor: int,
-        stop: int,
-        isolation: IsolationLevel,
+        self, answers: _Answers, offset: int, answer: Answer, *, floor: int, stop: int
     ) -> RemoteLogSegmentMetadata:
         """The segment of an answer for `offset`. If the leader does not tell its ends, they are looked for.
 
@@ -219,7 +213,7 @@ class BrokerLocator(Locator):
         start, end = location.start_offset, location.end_offset
 
         def holds(probed: int) -> bool:
-            found = self._ask(partition, probed, isolation)
+            found = self._ask(answers, probed)
             return found is not None and found.location is not None and found.location.segment_id == location.segment_id
 
         if start is None:
@@ -231,9 +225,9 @@ class BrokerLocator(Locator):
                 f"the leader names a segment of offsets {start} to {end} for offset {offset}",
                 first=offset,
                 offset=offset,
-                **partition.place,
+                **answers.partition.place,
             )
-        return _segment_of(partition, location, start, end)
+        return _segment_of(answers.partition, location, start, end)
 
 
 def _segment_of(
