@@ -94,13 +94,13 @@ class BrokerReader:
         error. After `give_up_s` without progress: OffsetOutOfRange if the log ends inside the range.
         """
         partition, stop = step.partition, step.stop_offset
-        pace = Pace(step.first_offset, self._clock, self._clock(), haste)
+        pace = Pace(step, isolation, self._clock, haste)
         log = KnownLog(self._guard, partition, step.first_offset, lineage)
-        while pace.offset < stop and (log_end := self._wait_ready(step, isolation, pace, log)) is not None:
+        while pace.offset < stop and (log_end := self._wait_ready(pace, log)) is not None:
             consumer = self._cluster.consumer(isolation)
             log.assign(consumer, pace.offset, log_end)
             try:
-                for messages in self._messages(consumer, step, isolation, pace, log):
+                for messages in self._messages(consumer, pace, log):
                     self._guard.confirm(partition)
                     yield self._rows(messages, partition, columns)
             except LogTruncated:
@@ -181,34 +181,32 @@ class BrokerReader:
                 heard_at = self._clock()
                 self._guard.look(next(iter(logs.values())).partition, isolation)  # may replace it
 
-    def _wait_ready(self, step: BrokerRange, isolation: IsolationLevel, pace: Pace, log: KnownLog) -> int | None:
+    def _wait_ready(self, pace: Pace, log: KnownLog) -> int | None:
         """Wait until the log holds the next offset, and return its end. None: the log start has passed the whole range.
 
         A log that ends before may have parted from what was read. So this does not wait before it was compared.
         """
         while True:
             with pace.paused():
-                bounds = self._guard.bounds(step.partition, isolation)
+                bounds = self._guard.bounds(pace.step.partition, pace.isolation)
             start, end = bounds.log_start_offset or 0, bounds.end_offset or 0
-            pace.reached(self._guard.pass_over(step.partition, pace.offset, start))
+            pace.reached(self._guard.pass_over(pace.step.partition, pace.offset, start))
             log.passed_over(start)
-            if pace.offset > step.last_offset:
+            if pace.offset > pace.step.last_offset:
                 return None
             if pace.offset < end or log.wants_comparison:
                 return end
-            self._mind(step, isolation, pace)
+            self._mind(pace)
             time.sleep(_POLL_S)
 
-    def _messages(
-        self, consumer: Consumer, step: BrokerRange, isolation: IsolationLevel, pace: Pace, log: KnownLog
-    ) -> Iterator[list[Message]]:
+    def _messages(self, consumer: Consumer, pace: Pace, log: KnownLog) -> Iterator[list[Message]]:
         """Messages of the range, until the consumer's position reaches its end. The last offsets may hold no records.
 
         Ends early if the broker refuses the position, because the ends of the log may have moved, and if the consumer
         was replaced.
         """
-        stop = step.stop_offset
-        wanted = TopicPartition(step.partition.topic, step.partition.partition)
+        stop, partition = pace.step.stop_offset, pace.step.partition
+        wanted = TopicPartition(partition.topic, partition.partition)
         while pace.offset < stop:
             most = min(_BATCH_MESSAGES, stop - pace.offset)  # for more, librdkafka would wait until the timeout
             polled = Polled(consumer.consume(most, timeout=_POLL_S))
@@ -227,27 +225,27 @@ class BrokerReader:
             if pace.offset < stop:
                 for refusal in polled.refusals:
                     log.heed(refusal)
-            self._mind(step, isolation, pace)
+            self._mind(pace)
             if polled.refusals:
                 time.sleep(_POLL_S)
-            if polled.refusals or self._cluster.consumer(isolation) is not consumer:
+            if polled.refusals or self._cluster.consumer(pace.isolation) is not consumer:
                 return
 
-    def _mind(self, step: BrokerRange, isolation: IsolationLevel, pace: Pace) -> None:
+    def _mind(self, pace: Pace) -> None:
         """Report a broker that gives nothing, once for each stall, and check that the topic still exists."""
         if self._give_up_s is not None:
             shortest_s = min(self._give_up_s, _LEAST_WAIT_S if pace.cause else self._stall_s)
             give_up_s = max(ldexp(self._give_up_s, -pace.haste), shortest_s)
             if self._clock() - pace.moved_at > give_up_s:
-                self._give_up(step, isolation, pace, give_up_s)
+                self._give_up(pace, give_up_s)
         if self._clock() - max(pace.moved_at, pace.checked_at) <= self._stall_s:
             return
-        pace.checked_at = self._clock()
+        pace.checked_at, step = self._clock(), pace.step
         with pace.paused():
             self._guard.confirm(step.partition)  # the next question replaces a consumer without brokers
-            bounds = self._guard.bounds(step.partition, isolation, by_consumer=True)
+            bounds = self._guard.bounds(step.partition, pace.isolation, by_consumer=True)
         if pace.is_reported:
-            pace.check_refusal(step.partition, bounds)
+            pace.check_refusal(bounds)
             return
         pace.is_reported = True
         self._observer(
@@ -259,9 +257,10 @@ class BrokerReader:
             )
         )
 
-    def _give_up(self, step: BrokerRange, isolation: IsolationLevel, pace: Pace, waited_s: float) -> None:
+    def _give_up(self, pace: Pace, waited_s: float) -> None:
         """Raise the cause of the stall. If the log ends inside the range and records may be skipped, end the range."""
-        end = self._guard.bounds(step.partition, isolation).end_offset or 0
+        step = pace.step
+        end = self._guard.bounds(step.partition, pace.isolation).end_offset or 0
         if end <= step.last_offset:
             self._guard.cut_short(step.partition, max(pace.offset, end), step.last_offset, end)
             pace.reached(step.stop_offset)

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError
 
 from remote_fetch.failures.broker_errors import BrokerStalled, is_refused_offset
-from remote_fetch.model import LogBounds, TopicIdPartition
+from remote_fetch.model import IsolationLevel, LogBounds
+from remote_fetch.plan.ranges import BrokerRange
 
 __all__ = ["Pace"]
 
 
 @dataclass(slots=True)
 class Pace:
-    """The progress of one range.
+    """The progress of the range `step` under an isolation level.
 
     - `offset` is the next offset to read, and `moved_at` the time when it last changed. A pause does not count.
     - `checked_at` is the time of the last check of a stall.
@@ -32,14 +33,19 @@ class Pace:
     - `haste`: how often the longest wait is halved, until the broker gives something.
     """
 
-    offset: int
+    step: BrokerRange
+    isolation: IsolationLevel
     clock: Callable[[], float]
-    moved_at: float
-    haste: int = 0
+    haste: int
+    offset: int = field(init=False)
+    moved_at: float = field(init=False)
     checked_at: float = 0.0
     is_reported: bool = False
     cause: str = ""
     is_refused: bool = False
+
+    def __post_init__(self) -> None:
+        self.offset, self.moved_at = self.step.first_offset, self.clock()
 
     def heard(self, cause: KafkaError | None) -> None:
         """Note the last error that librdkafka handles, if there is one. It may try again without end."""
@@ -59,12 +65,12 @@ class Pace:
         yield
         self.moved_at += self.clock() - began
 
-    def check_refusal(self, partition: TopicIdPartition, bounds: LogBounds) -> None:
+    def check_refusal(self, bounds: LogBounds) -> None:
         """Raise BrokerStalled if the broker refuses the offset, although it lies in the log by its own bounds."""
         start, end = bounds.log_start_offset or 0, bounds.end_offset or 0
         if self.is_refused and start <= self.offset < end:
             text = (
-                f"{partition.topic_partition}: the broker refuses offset {self.offset}{self.cause}, though "
+                f"{self.step.partition.topic_partition}: the broker refuses offset {self.offset}{self.cause}, though "
                 f"its log goes from {start} to {end}"
             )
             raise BrokerStalled(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE, text))
