@@ -42,7 +42,6 @@ class TimeLookup:
     def __init__(self, session: Session, *, passes_markers: bool = False) -> None:
         self._session, self._fallback, self._brokers = session, session.fallback, session.brokers
         self._passes_markers = passes_markers
-        self._tier = TimeSearch(session.storage, session.locator, passes_markers=passes_markers)
 
     def first_offset_at(
         self, opened: OpenPartition, timestamp_ms: int, offsets: tuple[int, int] | None = None
@@ -91,8 +90,10 @@ class TimeLookup:
             refuse_broker_ranges(opened.timeline, steps)
         pieces = list(leading_slices(steps))
         searched = first
+        storage, locator = self._session.storage, self._session.locator
+        search = TimeSearch(storage, locator, timestamp_ms, passes_markers=self._passes_markers)
         try:
-            found = self._tier.first_in(in_tier, pieces, timestamp_ms)
+            found = search.first_in(in_tier, pieces)
             if found is not None or len(pieces) == len(steps) or self._brokers is None:
                 return found, None
             searched = steps[len(pieces)].first_offset

@@ -51,28 +51,32 @@ _PASSED_MARKERS = 16
 
 
 class TimeSearch:
-    """Searches segments of one storage. Thread-safe. `passes_markers`: control records do not count."""
+    """Searches segments of one storage for records at or after `timestamp_ms`. Thread-safe.
 
-    def __init__(self, storage: Storage, locator: Locator, *, passes_markers: bool) -> None:
+    `passes_markers`: control records do not count.
+    """
+
+    def __init__(self, storage: Storage, locator: Locator, timestamp_ms: int, *, passes_markers: bool) -> None:
         self._storage, self._locator = storage, locator
+        self._timestamp_ms = timestamp_ms
         self._passes_markers = passes_markers
 
-    def first_in(self, opened: OpenPartition, pieces: Iterable[SegmentSlice], timestamp_ms: int) -> int | None:
+    def first_in(self, opened: OpenPartition, pieces: Iterable[SegmentSlice]) -> int | None:
         """The first offset at or after the time in slices of a partition, None if there is none.
 
         Raises the errors of reading, and Unlocatable if a segment ends before offsets that no other has.
         """
-        for piece in self._not_passed(pieces, timestamp_ms):
-            found, is_reached = self._first_in_slice(piece, timestamp_ms)
+        for piece in self._not_passed(pieces):
+            found, is_reached = self._first_in_slice(piece)
             if not self._locator.end_is_inferred(piece.segment):
-                found = self._first_beside(opened, piece, found, timestamp_ms)
+                found = self._first_beside(opened, piece, found)
             elif found is None and not is_reached:
-                found = self._first_in_tail(opened, piece, timestamp_ms)
+                found = self._first_in_tail(opened, piece)
             if found is not None:
                 return found
         return None
 
-    def _not_passed(self, pieces: Iterable[SegmentSlice], timestamp_ms: int) -> Iterator[SegmentSlice]:
+    def _not_passed(self, pieces: Iterable[SegmentSlice]) -> Iterator[SegmentSlice]:
         """The slices that may have such a record, or lack offsets. Under a listing others are left out, many at once.
 
         Each group is about as large as all before it, so that few are looked at in vain. The first slice is not.
@@ -80,26 +84,24 @@ class TimeSearch:
         source, size = iter(pieces), 1
         while group := list(islice(source, size)):
             looked_at = [piece for piece in group[size == 1 :] if self._locator.end_is_inferred(piece.segment)]
-            passes = all_at_once(partial(self._passes, timestamp_ms), looked_at)
+            passes = all_at_once(self._passes, looked_at)
             passed = {piece.first_offset for piece, is_passed in zip(looked_at, passes, strict=True) if is_passed}
             yield from (piece for piece in group if piece.first_offset not in passed)
             size = min(2 * size, _MOST_AT_ONCE)
 
-    def _passes(self, timestamp_ms: int, piece: SegmentSlice) -> bool:
+    def _passes(self, piece: SegmentSlice) -> bool:
         """Whether a slice of a listed segment surely has its last offset, and no record at or after the time."""
         segment = piece.segment
         try:
             index = self._parsed(segment, self._storage.reader.read_index(segment, IndexType.TIMESTAMP))
-            if not index or index.max_timestamp_ms >= timestamp_ms:
+            if not index or index.max_timestamp_ms >= self._timestamp_ms:
                 return False
             last = piece.last_offset
             return index.last_offset == last or self._has_all(segment, last, last, end_is_inferred=True)
         except FallsBackError:  # the look at this slice alone will raise it, if it comes there
             return False
 
-    def _first_beside(
-        self, opened: OpenPartition, piece: SegmentSlice, found: int | None, timestamp_ms: int
-    ) -> int | None:
+    def _first_beside(self, opened: OpenPartition, piece: SegmentSlice, found: int | None) -> int | None:
         """`found`, or an earlier record that another segment of the log has among the offsets of the slice.
 
         An end offset that is too high, or a start offset that is too low, hides the segments that have the offsets. A
@@ -112,7 +114,7 @@ class TimeSearch:
             if first > stop or is_same or not opened.lineage.accepts(other):
                 continue
             try:
-                earlier, _ = self._first_in_slice(SegmentSlice(other, first, stop), timestamp_ms)
+                earlier, _ = self._first_in_slice(SegmentSlice(other, first, stop))
             except FallsBackError:
                 if _epoch(other, stop) <= _epoch(segment, stop) and self._has_all(segment, first, stop):
                     continue  # nothing is hidden, so that the copy is not needed
@@ -135,7 +137,7 @@ class TimeSearch:
             return False
         return first > last
 
-    def _first_in_tail(self, opened: OpenPartition, piece: SegmentSlice, timestamp_ms: int) -> int | None:
+    def _first_in_tail(self, opened: OpenPartition, piece: SegmentSlice) -> int | None:
         """The first record at or after the time in the last offsets of a slice, if its segment ends before them.
 
         Raises Unlocatable if no other segment has those offsets, because the wanted record may be in them.
@@ -149,7 +151,7 @@ class TimeSearch:
         known = self._locator.recheck(partition, first)
         opened = opened.with_timeline(known)
         held = list(leading_slices(plan_offsets(opened, first, stop)))
-        found = self.first_in(opened, held, timestamp_ms)
+        found = self.first_in(opened, held)
         if found is not None:
             return found
         first = held[-1].stop_offset if held else first
@@ -163,20 +165,20 @@ class TimeSearch:
             **partition.place,
         )
 
-    def _first_in_slice(self, piece: SegmentSlice, timestamp_ms: int) -> tuple[int | None, bool]:
+    def _first_in_slice(self, piece: SegmentSlice) -> tuple[int | None, bool]:
         """The first record at or after the time, None if there is none, and whether the last offset was seen."""
         segment = piece.segment
-        if is_older(segment, timestamp_ms):
+        if is_older(segment, self._timestamp_ms):
             return None, False
         narrowed, likely_end = piece, -1
         index = self._time_index(segment)
         if index is not None:
-            if segment.max_timestamp_ms < 0 and index.max_timestamp_ms < timestamp_ms:
+            if segment.max_timestamp_ms < 0 and index.max_timestamp_ms < self._timestamp_ms:
                 return None, False
-            first = max(piece.first_offset, index.start_offset(timestamp_ms))
+            first = max(piece.first_offset, index.start_offset(self._timestamp_ms))
             if first > piece.last_offset:
                 return None, False
-            reached = index.reached_offset(timestamp_ms)
+            reached = index.reached_offset(self._timestamp_ms)
             last = piece.last_offset if reached is None else min(max(first, reached), piece.last_offset)
             part = replace(piece, first_offset=first, last_offset=last)
             is_inferred = self._locator.end_is_inferred(segment)
@@ -185,12 +187,12 @@ class TimeSearch:
             likely_end = found.end_position  # only a hint: the rest is read too if the index is wrong
         try:
             tries = ((narrowed, likely_end), (piece, -1))
-            searches = [(tried, partial(self._search, tried, timestamp_ms, end)) for tried, end in tries]
+            searches = [(tried, partial(self._search, tried, end)) for tried, end in tries]
             return first_sound(self._storage, searches)
         except RemoteFetchError as error:
             raise error.at(**segment.place) from error.__cause__
 
-    def _search(self, piece: SegmentSlice, timestamp_ms: int, likely_end: int) -> tuple[int | None, bool]:
+    def _search(self, piece: SegmentSlice, likely_end: int) -> tuple[int | None, bool]:
         last_offset = -1
         found: int | None = None
         # After the answer, `batches` yields only batches of ranges that are there already. It fetches no further range.
@@ -202,10 +204,10 @@ class TimeSearch:
             header = batch.header
             check_order(batch, last_offset, (piece.start_entry_offset,))
             last_offset = header.last_offset
-            found = self._first_in_batch(batch, piece, timestamp_ms)
+            found = self._first_in_batch(batch, piece)
             if found is not None:
                 if header.is_control:
-                    self._say_older(piece.partition, found, batches, timestamp_ms)
+                    self._say_older(piece.partition, found, batches)
                 return found, False
         return None, last_offset >= piece.last_offset
 
@@ -225,9 +227,11 @@ class TimeSearch:
         last = None if self._locator.end_is_inferred(segment) else segment.end_offset
         return None if data is None else TimeIndex.parse(data, segment.start_offset, end_offset=last)
 
-    def _first_in_batch(self, batch: FramedBatch, piece: SegmentSlice, timestamp_ms: int) -> int | None:
+    def _first_in_batch(self, batch: FramedBatch, piece: SegmentSlice) -> int | None:
         header = batch.header
-        if header.last_offset < piece.first_offset or (header.magic == 2 and header.max_timestamp_ms < timestamp_ms):
+        if header.last_offset < piece.first_offset or (
+            header.magic == 2 and header.max_timestamp_ms < self._timestamp_ms
+        ):
             return None
         if header.record_count == 0 or (header.is_control and self._passes_markers):
             return None
@@ -237,18 +241,16 @@ class TimeSearch:
         partition = piece.partition
         reader = BatchReader(partition.topic, partition.partition, TIME_COLUMNS)
         decoded = reader.read(header, records, piece.first_offset, piece.stop_offset)
-        return first_row(arrow_of(decoded), timestamp_ms)
+        return first_row(arrow_of(decoded), self._timestamp_ms)
 
-    def _say_older(
-        self, partition: TopicIdPartition, marker: int, after: Iterator[FramedBatch], timestamp_ms: int
-    ) -> None:
+    def _say_older(self, partition: TopicIdPartition, marker: int, after: Iterator[FramedBatch]) -> None:
         """Report if the batch of records after a marker, the answer of a search, is older than the wanted time."""
         try:
             headers = (batch.header for batch in islice(after, _PASSED_MARKERS))
             header = next((header for header in headers if not header.is_control), None)
         except RemoteFetchError:  # the answer does not need it: the read will raise this if it comes there
             return
-        if header is not None and 0 <= header.max_timestamp_ms < timestamp_ms:
+        if header is not None and 0 <= header.max_timestamp_ms < self._timestamp_ms:
             text = (
                 f"{partition.topic_partition}: the first record at or after the given time is the "
                 f"transaction marker at offset {marker}, which has the broker's clock; records after it are older"
