@@ -264,6 +264,10 @@ class TestTimes:
         assert outcome.offsets == [6]
         (told,) = (text for text in outcome.report.notices if "older" in text)
         assert "transaction marker at offset 5, which has the broker's clock; records after it are older" in told
+        dense = WatchedBucket(Bucket(log.tiered(DENSE)))
+        assert read(dense, start="1970-01-01T00:00:01.600Z", isolation=COMMITTED).offsets == [6]
+        # Of the listing, of the search and of the read: to look at the records after the marker is worth no GET.
+        assert sum(call.index_type is None for call in dense.calls) == 3
         younger = read(Bucket(log.tiered()), start="1970-01-01T00:00:01.400Z", isolation=COMMITTED)
         assert (younger.offsets, [text for text in younger.report.notices if "older" in text]) == ([6], [])
 
@@ -286,12 +290,15 @@ class TestTimes:
         for data, reason in ((None, "missing"), (b"1", "corrupt"), (encode_time_index([(5, 1), (4, 2)]), "corrupt")):
             bucket = Bucket(log.segments())
             bucket.write_index(0, IndexType.TIMESTAMP, data)
-            outcome = read(bucket, start=datetime.fromtimestamp((FIRST_TIMESTAMP_MS + 10_000) / 1000, UTC))
+            watched = WatchedBucket(bucket)
+            outcome = read(watched, start=datetime.fromtimestamp((FIRST_TIMESTAMP_MS + 10_000) / 1000, UTC))
             assert outcome.offsets[0] == 10
             assert outcome.report.scans == {reason: 1}
+            # No GET reaches far behind the segment: a budget counts its bytes. One byte tells where the object ends.
+            assert max(call.end_position for call in watched.calls if call.index_type is None) <= len(bucket.log(0)) + 1
 
     @pytest.mark.parametrize(
-        "entries", [[(4, 30), (9, 31), (14, 40)], [(4, 824 * 3 // 4)], [(4, 206 * 2), (9, 206 * 3)]]
+        "entries", [[(4, 30), (9, 31), (14, 40)], [(4, 824 * 3 // 4)], [(4, 206 * 2), (9, 206 * 3)], [(7, 0)]]
     )
     def test_a_misleading_offset_index(self, entries: list[tuple[int, int]]) -> None:
         log = plain_log(segments=1)
