@@ -117,6 +117,6 @@ def parse_producer_snapshot(data: Buffer) -> tuple[ProducerState, ...]:
     if actual != crc:
         raise CorruptSegment(f"producer snapshot: it says checksum {crc:#010x}, its bytes give {actual:#010x}")
     entries = view[_SNAPSHOT_HEADER.size :]
-    if count < 0 or len(entries) != count * _SNAPSHOT_ENTRY.size:
+    if len(entries) != count * _SNAPSHOT_ENTRY.size:
         raise CorruptSegment(f"producer snapshot announces {count} entries in {len(entries)} bytes")
     return tuple(ProducerState(*entry) for entry in _SNAPSHOT_ENTRY.iter_unpack(entries))

@@ -93,6 +93,8 @@ def test_an_abort_behind_a_slice_that_no_slice_follows_directly(between: str) ->
         served = BrokerRange(whole.partition, built[1].start_offset, built[1].end_offset, Reason.UNSTABLE)
         steps: list[PlanStep] = [first, served, last] if between == "broker" else [first, last]
         assert is_decided(whole, steps, ProducerSnapshots(session.storage))
+        # One slice whose markers are lost is enough.
+        assert not is_decided(whole.without([built[1].segment_id]), steps, ProducerSnapshots(session.storage))
         assert load_aborted(session.storage, whole, steps).ends_at(7, marker)
         assert not load_aborted(session.storage, whole, [last]).ends_at(7, marker)
 
@@ -248,6 +250,16 @@ def test_a_lost_marker_behind_the_end_of_a_read(end: int) -> None:
     found = read(Bucket(segments), end=end, isolation=COMMITTED)
     assert found.rows == []
     with pytest.raises(Unlocatable, match=r"offsets 0 to \d cannot be read from the bucket alone \(unstable\)"):
+        found.fine()
+
+
+def test_a_lost_marker_behind_a_segment_without_a_snapshot() -> None:
+    """Nothing tells that a transaction is open there. So the segment is measured, and the hole behind it is found."""
+    bucket = Bucket(lost_marker()[1])
+    bucket.write_index(1, IndexType.PRODUCER_SNAPSHOT, None)
+    found = read(bucket, isolation=COMMITTED)
+    assert found.rows == []
+    with pytest.raises(Unlocatable, match="no producer snapshot"):
         found.fine()
 
 
