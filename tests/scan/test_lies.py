@@ -420,7 +420,9 @@ def test_a_start_below_a_segment_before_it(magic: int, codec: int, isolation: Is
         log.append_legacy(records, magic=magic, codec=codec)
     log.roll()
     tier = Tier(log, log.segments())
-    assert offset_at_start(memoryview(log.segments()[1].log), Codecs()) == 1000
+    # A batch of v2 may be larger than a range. Then the first bytes suffice.
+    data = memoryview(log.segments()[1].log)[: 17 if magic == 2 else None]
+    assert offset_at_start(data, Codecs()) == 1000
     Told("start_offset", 0)(tier, 1)
     outcome = tier.read(isolation, by_listing=False)
     check(tier, outcome, isolation)
