@@ -68,7 +68,8 @@ def check_end(storage: Storage, segment: RemoteLogSegmentMetadata, end: int) -> 
             f"the object goes on behind its {size_bytes} bytes (SegmentSizeInBytes)", position=size_bytes
         )
     index = read_offset_index(storage, segment) if size_bytes is None else None
-    known = 0 if index is None or index.ambiguous else index.start_position(_LAST_POSITION)
+    # An index of 12-byte entries can be read with 8 bytes too only if it knows a position above 8 GiB.
+    known = 0 if index is None else index.start_position(_LAST_POSITION)
     if known >= max(end, 1):
         raise CorruptSegment(
             f"the object ends at byte {end}, but its offset index knows a batch at {known}", position=end

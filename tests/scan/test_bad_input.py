@@ -314,6 +314,15 @@ class TestOffsetIndex:
             assert outcome.report.scans == {}
             assert outcome.report.ties == ({"8-byte": 1} if is_tie else {})
 
+    def test_an_object_that_is_cut_under_one_that_can_be_read_in_two_ways(self, tmp_path: Path) -> None:
+        """The object ends with a whole batch, as after compaction. Its size is unknown, so only the index tells."""
+        _, segment = self.ambiguous()
+        bucket = Bucket([segment])
+        bucket.write(0, segment.log[: len(segment.log) // 2])
+        outcome = read(bucket, config=unknown_size_config(segment, tmp_path))
+        assert isinstance(outcome.error, CorruptSegment)
+        assert "its offset index knows a batch at" in str(outcome.error)
+
     def test_bytes_that_only_look_like_a_batch(self, tmp_path: Path) -> None:
         """Both entry sizes are wrong, and one leads to zeros, which look like offset 0, magic 0 and length 0."""
         log = LogBuilder()
