@@ -277,7 +277,7 @@ def _check_epoch(storage: Storage, segment: RemoteLogSegmentMetadata, offset: in
     piece = narrow_slice(storage, SegmentSlice(segment, offset, offset))
     headers = (batch.header for batch in batches_of(storage, piece, piece.end_position))
     header = next((header for header in headers if header.last_offset >= offset), None)
-    if header is not None and header.base_offset <= offset and header.leader_epoch not in (-1, epoch):
+    if header is not None and header.leader_epoch not in (-1, epoch):
         raise damaged_file(
             segment,
             IndexType.LEADER_EPOCH,

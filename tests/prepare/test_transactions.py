@@ -29,6 +29,7 @@ from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import BuiltSegment
+from tests.cases import each_of
 from tests.locate.timelines import timeline_of
 from tests.scan.bucket import COMMITTED, UNCOMMITTED, Bucket, WatchedBucket, plain_log, read, snapshot_config
 
@@ -358,6 +359,32 @@ def test_a_checkpoint_that_denies_the_epoch_of_a_marker(end: int | str) -> None:
     found = read(bucket, end=end, isolation=COMMITTED)
     assert (type(found.error), found.rows) == (CorruptSegment, [])
     assert "by the checkpoint, offset 16 has leader epoch 1; its batch has 2" in str(found.error)
+
+
+@each_of("cut", ["nothing", "marker", "end"])
+def test_only_the_batch_of_a_marker_can_deny_its_checkpoint(cut: str) -> None:
+    """The batches around it have other leader epochs. Compaction may have removed it from a log that was cut off."""
+    lost = LogBuilder()
+    lost.append_batch([Record(at, value=b"v") for at in range(10)])
+    lost.roll()
+    log = lost.fork(10)
+    lost.begin(7)
+    lost.append_batch([Record(0, value=b"aborted")], producer_id=7)
+    lost.new_leader_epoch(1)
+    marker = lost.abort(7)
+    lost.new_leader_epoch(2)
+    lost.append_batch([Record(0, value=b"w")])
+    lost.roll()
+    log.new_leader_epoch(3)
+    log.append_batch([Record(at, value=b"v") for at in range(10)])
+    log.roll()
+    bucket = Bucket([*lost.segments(), *log.segments()[1:]])
+    first, *last = (batch.data for batch in lost.batches[1:])
+    bucket.write(1, first + b"".join({"nothing": last, "marker": last[1:], "end": []}[cut]))
+    with Session(Config.parse({}), bucket) as session:
+        whole = replace(opened_of(session), lineage=Lineage((LeaderEpoch(0, 0), LeaderEpoch(3, 10))))
+        steps = [SegmentSlice(each, each.start_offset, 12) for each in whole.timeline.segments if each.start_offset]
+        assert not load_aborted(session.storage, whole, steps).ends_at(7, marker)
 
 
 def hidden_marker() -> tuple[Bucket, int]:
