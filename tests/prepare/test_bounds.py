@@ -457,6 +457,11 @@ class TestTimes:
         outcome = read(bucket, start=start)
         assert outcome.fine() == expected_rows(log.records())[14:]
         assert outcome.report.scans.get("missing", 0) == without_index
+        # The latest time of a segment is in it, also if a damaged index does not tell.
+        for damage in (False, True):
+            if damage:
+                bucket.write_index(6, IndexType.TIMESTAMP, b"1")
+            assert read(bucket, start=start - timedelta(milliseconds=500)).fine() == expected_rows(log.records())[12:]
 
     @pytest.mark.parametrize("by_time", [False, True])
     def test_indexes_that_go_on_behind_an_inferred_end(self, by_time: bool) -> None:
