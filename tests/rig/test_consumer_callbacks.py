@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from remote_fetch import RemoteConsumer
 from tests.rig import topics
 from tests.rig.rig import Rig
-from tests.rig.test_consumer_traffic import PROTOCOLS
+from tests.rig.test_consumer_traffic import OF_GROUPS, PROTOCOLS
 from tests.rig.test_read import ISOLATIONS, config_of
 from tests.rig.topics import OracleRecord
 from tests.rig.transactions import interleaved_transactions
@@ -90,7 +90,7 @@ class Alarms:
             signal.pthread_kill(self._main, signal.SIGUSR1)
 
 
-@pytest.mark.parametrize("protocol", [name for name in PROTOCOLS if name != "assigned"])
+@pytest.mark.parametrize("protocol", OF_GROUPS)
 def test_handlers_of_signals_raise(rig_43: Rig, topic: str, protocol: str) -> None:
     """The application goes on after each, as after a time limit. It gets each record once."""
     expected = topics.broker_records(rig_43, topic, 0, "read_committed")
@@ -135,7 +135,7 @@ def test_handlers_of_signals_raise(rig_43: Rig, topic: str, protocol: str) -> No
     asking.close()
 
 
-@pytest.mark.parametrize("protocol", [name for name in PROTOCOLS if name != "assigned"])
+@pytest.mark.parametrize("protocol", OF_GROUPS)
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_all_callbacks_raise(rig_43: Rig, topic: str, isolation: str, protocol: str) -> None:
     expected = topics.broker_records(rig_43, topic, 0, isolation)

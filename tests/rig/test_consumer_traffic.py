@@ -23,7 +23,7 @@ from confluent_kafka import TopicPartition
 from remote_fetch import RemoteConsumer
 from tests.rig import topics
 from tests.rig.metrics import topic_metrics
-from tests.rig.rig import Rig
+from tests.rig.rig import VERSIONS, Rig
 from tests.rig.test_read import ISOLATION_OF_A_CHANGE, config_of
 from tests.rig.topics import OracleRecord
 from tests.rig.transactions import interleaved_transactions
@@ -39,6 +39,9 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
     NEW_PROTOCOL: {"group.protocol": "consumer"},
 }
+_WANTS_4_0 = pytest.mark.skipif(int(VERSIONS[0].split(".")[0]) < 4, reason=f"{NEW_PROTOCOL} wants Kafka 4.0 or later")
+OF_GROUPS = ("eager", "cooperative", pytest.param(NEW_PROTOCOL, marks=_WANTS_4_0))
+"""The protocols of consumers that subscribe, for tests on `rig_43`."""
 
 
 @pytest.fixture(scope="module")
