@@ -73,7 +73,7 @@ def is_whole(to: Path, done: TableReport, topic: str = "codecs") -> None:
     assert len(names) == len({name.split("-")[1] for name in names}) == done.files
 
 
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("name", of_a_change(SETS))
 @pytest.mark.parametrize(("topic", "isolation"), [("codecs", "read_uncommitted"), ("tx", "read_committed")])
 def test_rows_are_those_of_read_arrow(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, topic: str, isolation: str

@@ -55,7 +55,7 @@ def plain(rows: list[Row]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("isolation", of_a_change(["read_committed", "read_uncommitted"]))
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("name", of_a_change(SETS))
 def test_everything_that_real_brokers_wrote(spark: SparkSession, name: str, isolation: str) -> None:
     """As `read_arrow` reads it, which is compared with the brokers' own reading elsewhere."""
     golden = Tier(name)
