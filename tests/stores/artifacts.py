@@ -82,7 +82,7 @@ def _go(package: str, version: str) -> Path:
     program = _FOLDER / f"{name}-{version}" / name
     with _to_be_built(program, "go") as folder:
         if folder is not None:
-            _build(["go", "install", f"{package}@{version}"], {"GOBIN": str(folder)})
+            _build(["go", "install", "-ldflags=-s -w", f"{package}@{version}"], {"GOBIN": str(folder)})
     return program
 
 
