@@ -158,7 +158,7 @@ def test_filters_that_are_taken_over(spark: SparkSession, tmp_path: Path) -> Non
     assert "Filter (" in plan_of(load(spark, options).where("offset = 1"))
 
 
-@pytest.mark.parametrize("value", ["true", "True", "false"])
+@pytest.mark.parametrize("value", of_a_change(["true", "True", "false"]))
 def test_queries_that_share_a_data_frame(spark: SparkSession, tmp_path: Path, value: str) -> None:
     """Spark keeps one plan for a load (docs/design/0037-filters-of-spark.md). No filter of a query may be in it."""
     options = tier(tmp_path, plain_log().segments()) | {"fetch.remote.pushdown": value}
