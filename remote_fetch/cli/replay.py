@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
@@ -25,8 +26,10 @@ from remote_fetch.errors import ConfigError
 from remote_fetch.observe import ReadPlanned, Report
 from remote_fetch.plan.cost import estimate
 from remote_fetch.prepare.job import planned_read
+from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.progress import Position
 from remote_fetch.restore.replay import REPLAYED_COLUMNS, Pace, Replayed, replay
+from remote_fetch.restore.target import Target
 from remote_fetch.scan.scan import Scan
 from remote_fetch.session.price_table import open_prices
 from remote_fetch.session.session import Session
@@ -78,22 +81,9 @@ def run(arguments: argparse.Namespace) -> int:
     ):
         prices = open_prices(session.config.settings)
         plans = plans_from(arguments, session)
-        numbers = [plan.opened.partition.partition for plan in plans]
-        _check_target(target.partitions(), numbers, arguments)
-        read = {str(plan.opened.partition.topic_id) for plan in plans}
-        if not arguments.same_topic and target.topic_id() in read:
-            raise ConfigError(
-                f"{arguments.to_topic!r} is the topic that is read: its consumers would get these records twice",
-                key="--to-topic",
-                hint="Name another topic with --to-topic, or another cluster with --to. If this is meant: --same-topic",
-            )
+        _check_target(target, plans, arguments)
         if arguments.dry_run:
-            cost = estimate([[step for plan in plans for step in plan.steps]], session.reader.range_bytes)
-            offsets = sum(step.offsets for plan in plans for step in plan.steps)
-            if arguments.json:
-                print(json.dumps({"offsets": offsets, "size_bytes": cost.size_bytes, "target": arguments.to_topic}))
-            else:
-                print(f"{offsets} offsets, {human_bytes(cost.size_bytes)} of segments, to {arguments.to_topic}")
+            _print_dry(session, plans, arguments)
             return 0
         try:
             replay(
@@ -127,14 +117,32 @@ def _position(sent: Replayed, planned: ReadPlanned) -> Position:
     return Position("offsets sent", passed, total, records=sent.records, size_bytes=sent.size_bytes)
 
 
-def _check_target(found: tuple[int, ...], wanted: list[int], arguments: argparse.Namespace) -> None:
-    missing = sorted(set(wanted).difference(found))
+def _check_target(target: Target, plans: Sequence[PartitionPlan], arguments: argparse.Namespace) -> None:
+    """Raise ConfigError if the target lacks partitions, or is the topic that is read."""
+    read = [plan.opened.partition for plan in plans]
+    missing = sorted({partition.partition for partition in read}.difference(target.partitions()))
     if missing and arguments.partition_by == "number":
         raise ConfigError(
             f"the topic {arguments.to_topic!r} has no partition {missing[0]}",
             key="--to-topic",
             hint="Give it as many partitions as the old topic has, or use --partition-by key",
         )
+    if not arguments.same_topic and target.topic_id() in {str(partition.topic_id) for partition in read}:
+        raise ConfigError(
+            f"{arguments.to_topic!r} is the topic that is read: its consumers would get these records twice",
+            key="--to-topic",
+            hint="Name another topic with --to-topic, or another cluster with --to. If this is meant: --same-topic",
+        )
+
+
+def _print_dry(session: Session, plans: Sequence[PartitionPlan], arguments: argparse.Namespace) -> None:
+    steps = [step for plan in plans for step in plan.steps]
+    size_bytes = estimate([steps], session.reader.range_bytes).size_bytes
+    offsets = sum(step.offsets for step in steps)
+    if arguments.json:
+        print(json.dumps({"offsets": offsets, "size_bytes": size_bytes, "target": arguments.to_topic}))
+    else:
+        print(f"{offsets} offsets, {human_bytes(size_bytes)} of segments, to {arguments.to_topic}")
 
 
 def _as_json(done: Replayed, report: Report) -> str:
