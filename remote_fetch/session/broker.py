@@ -34,7 +34,7 @@ from remote_fetch.observe import BrokerRead, Notice, Observer, RecordsRead, Time
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.session.guard import LogGuard
 from remote_fetch.session.known_log import KnownLog
-from remote_fetch.session.messages import Polled, batch_of_messages, timestamp_ms
+from remote_fetch.session.messages import Polled, batch_of_messages, timestamp_ms, unreadable
 from remote_fetch.session.pace import Pace
 
 __all__ = ["BrokerReader"]
@@ -174,7 +174,7 @@ class BrokerReader:
             if polled.refusals:
                 return
             if polled.damage is not None:
-                raise polled.damage
+                raise unreadable(polled.damage)
             if polled.records:
                 heard_at = self._clock()
             elif logs and self._clock() - heard_at > self._stall_s:
@@ -218,7 +218,7 @@ class BrokerReader:
                 pace.moved_at = self._clock()  # the caller's time is no stall of the broker
             is_at_stop = polled.reaches(stop)
             if polled.damage is not None and not is_at_stop:
-                raise polled.damage
+                raise unreadable(polled.damage)
             (position,) = consumer.position([wanted])
             read_to = max(position.offset, (records[-1].offset() or 0) + 1 if records else 0)
             pace.reached(stop if is_at_stop else read_to)

@@ -4,6 +4,7 @@ Rules of the file:
 
 - Nothing here asks a broker.
 - Records that librdkafka cannot decode are an error, because it passes over some of them. Later messages are dropped.
+- The error is made when it is raised. If an object of the raising frame had it, both would keep the client alive.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from remote_fetch.errors import UnsupportedFormat
 from remote_fetch.failures.broker_errors import is_refused_offset, is_unreadable
 from remote_fetch.locate.answers import leader_epoch_of
 
-__all__ = ["Polled", "batch_of_messages", "timestamp_ms"]
+__all__ = ["Polled", "batch_of_messages", "timestamp_ms", "unreadable"]
 
 
 class Polled:
     """The messages of one call of `consume`, sorted.
 
-    - `records` are those before the first one that librdkafka cannot decode, and `damage` is the error about that one.
+    - `records` are those before the first one that librdkafka cannot decode. `damage` is the message about that one.
     - `refusals` are errors about an offset that the log does not have.
     - `cause` is the last error that librdkafka handles: it tries again. A refusal is one too.
 
@@ -37,7 +38,7 @@ class Polled:
     def __init__(self, messages: Sequence[Message]) -> None:
         self.records: list[Message] = []
         self.refusals: list[Message] = []
-        self.damage: KafkaException | None = None
+        self.damage: Message | None = None
         self.cause: KafkaError | None = None
         self._ends: list[Message] = []
         for message in messages:
@@ -46,7 +47,7 @@ class Polled:
                 self.records.append(message)
             elif is_unreadable(error):
                 self._ends.append(message)
-                self.damage = _unreadable(message, error)
+                self.damage = message
                 break
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._ends.append(message)
@@ -63,8 +64,10 @@ class Polled:
         return any((message.offset() or 0) >= offset for message in (*self.records, *self._ends))
 
 
-def _unreadable(message: Message, error: KafkaError) -> KafkaException:
-    place = f"{message.topic()}-{message.partition()}, offset {message.offset()}"
+def unreadable(damage: Message) -> KafkaException:
+    """The error to raise for the `damage` of a Polled."""
+    error, place = damage.error(), f"{damage.topic()}-{damage.partition()}, offset {damage.offset()}"
+    assert error is not None, "`Polled` found it"
     return KafkaException(KafkaError(error.code(), f"{error.str()} [{place}, as the broker gives it]"))
 
 

@@ -9,10 +9,13 @@ Rules of the file:
 
 from __future__ import annotations
 
+import gc
 import re
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -309,6 +312,24 @@ class TestDamage:
         for last in ([*records(7, 10), Message(10, KafkaError._BAD_MSG)], [Message(10, KafkaError._BAD_MSG)]):
             expected = [5, 6] if len(last) == 1 else list(range(5, 10))
             assert read(Broker([records(5, 7), last]), 5, 9) == (expected, [])
+
+    def test_its_error_keeps_no_client_alive(self) -> None:
+        """Until Python's collector runs, a client that is kept has its threads and sockets."""
+
+        def read_or_follow(*, follows: bool) -> weakref.ref[Broker]:
+            broker = Broker([[Message(5, KafkaError._BAD_MSG)]])
+            reader, step = reader_of(broker, lambda event: None), BrokerRange(PARTITION, 5, 9, "hole")
+            followed = reader.follow({PARTITION: 5}, UNCOMMITTED, ("offset",))
+            with suppress(KafkaException):  # pytest would keep the error
+                next(followed if follows else reader.read(step, UNCOMMITTED, ("offset",)))
+            broker.causes.listener = str
+            return weakref.ref(broker)
+
+        gc.disable()
+        try:
+            assert [read_or_follow(follows=follows)() for follows in (False, True)] == [None, None]
+        finally:
+            gc.enable()
 
     def test_it_ends_what_is_followed(self) -> None:
         broker = Broker([[*records(7, 9), Message(9, KafkaError._BAD_COMPRESSION)]])
