@@ -277,6 +277,24 @@ def test_a_lost_marker_behind_offsets_that_the_broker_has_on_its_disk() -> None:
         assert settled == (BrokerRange(partition, 0, 4, Reason.UNSTABLE), local)
 
 
+def test_a_lost_marker_leaves_the_transactions_before_it_to_the_store() -> None:
+    """The transaction of producer 7 ends before the hole, in the next segment."""
+    log = LogBuilder()
+    for producer_id in (7, 8):
+        log.begin(producer_id)
+        log.append_batch([Record(0, value=b"v")], producer_id=producer_id)
+    log.roll()
+    for end, producer_id in ((log.commit, 7), (log.abort, 8)):
+        end(producer_id)
+        log.roll()
+    log.append_batch([Record(0, value=b"x")])
+    log.roll()
+    bucket = Bucket(segment for number, segment in enumerate(log.segments()) if number != 2)
+    with Session(Config.parse(snapshot_config(bucket.metadata)), bucket) as session:
+        _, steps = settle_steps(ProducerSnapshots(session.storage), session.locator, opened_of(session), 0, 2)
+        assert [(type(step), step.first_offset) for step in steps] == [(SegmentSlice, 0), (BrokerRange, 1)]
+
+
 def cut_off_log() -> tuple[LogBuilder, LogBuilder]:
     """A log whose segment at offset 10 a new leader has cut off, and the log of that leader."""
     lost = LogBuilder()
