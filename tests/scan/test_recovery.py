@@ -106,6 +106,9 @@ def test_the_first_bytes_after_an_index_are_doubted_with_the_index() -> None:
         assert read.fails(corrupt()) == [SegmentScanned]
         assert (read.head.position, read.slices()[0]) == (0, (13, 19, True))
     with queue(start=13) as read:
+        read.head.position += 1
+        assert read.fails(corrupt()) == [RangeReread], "the batches before it confirm the index"
+    with queue(start=13) as read:
         assert read.fails(MisleadingIndex()) == [SegmentScanned]
         assert (read.head.position, read.slices()[0]) == (0, (13, 19, True))
 
@@ -115,15 +118,21 @@ def test_offsets_that_a_segment_lacks_come_from_others_and_the_rest_from_itself(
         lent = [read.todo[1].piece] if isinstance(read.todo[1], Work) else []
         assert read.fails(Gap("it begins late", lent, last=4)) == [Fallback]
         assert read.slices() == [(20, 39, True), (5, 19, True), (20, 39, True)]
+    with queue() as read:
+        assert read.fails(Gap("it ends early", lent, last=19)) == [Fallback]
+        assert read.slices() == [(20, 39, True), (20, 39, True)]
 
 
 def test_an_error_after_the_wanted_offsets_concerns_none_of_them() -> None:
     with queue() as read:
+        read.head.partition.rows.next_offset = 19
+        assert read.fails(corrupt()) == [RangeReread]
         read.head.partition.rows.next_offset = 20
         assert read.fails(corrupt()) == []
         assert read.slices() == [(20, 39, True)]
 
 
 def test_a_store_that_fails_is_left_to_the_scan() -> None:
-    with queue(copies=1) as read, pytest.raises(StorageTimeout):
-        read.fails(StorageTimeout("too slow"))
+    for copies, start in ((1, 0), (0, 13)):
+        with queue(copies=copies, start=start) as read, pytest.raises(StorageTimeout):
+            read.fails(StorageTimeout("too slow"))
