@@ -53,6 +53,8 @@ _LOG = logging.getLogger("remote_fetch.typed")
 _CONTACT = logging.getLogger("remote_fetch.contact")
 _AWAY = (408, 429, 500, 502, 503, 504)
 _MISSING_ID = (40403, 40401, 40402)
+_ANY_ID = 2**31 - 1
+"""An id that a registry can be asked for, whether it has it or not."""
 _OF_OTHERS = ("ReadError", "RemoteProtocolError")
 """httpx's errors for a connection that ends before an answer. The first: the server has not read the whole request."""
 
@@ -196,7 +198,7 @@ class Registry:
         return _concern_readers(getattr(rules, "encoding_rules", None))
 
     def _ask(self, ask: Callable[[Any], T], subject: str | None, what: str, may_lack_path: bool = False) -> T:
-        """`may_lack_path`: any 404 means unknown. Karapace and Apicurio have no GUIDs, so no such path."""
+        """`may_lack_path`: any 404 of a registry means unknown. Karapace and Apicurio have no path for GUIDs."""
         client, self._until = self._open(), Deadline.after(self._wait_s)
         from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError  # noqa: PLC0415 - an extra
 
@@ -209,6 +211,9 @@ class Registry:
                     f"the schema registry {self.url} refuses the request ({status})",
                     hint="Check schema.registry.basic.auth.user.info or the other credentials of schema.registry.*",
                 ) from None
+            if may_lack_path and status == 404 and error.error_code not in _MISSING_ID:
+                # Each registry has a path for ids. A proxy whose registry is away answers 404 to that one, too.
+                self._ask(lambda client: _schema(client.get_schema(_ANY_ID)), None, what)
             if status == 404 and (error.error_code in _MISSING_ID or subject is not None or may_lack_path):
                 named = f"the subject {subject}, version {what}" if subject is not None else f"the schema of {what}"
                 hint = "Choose another with value.schema.subject or key.schema.subject"

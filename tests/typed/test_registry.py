@@ -68,11 +68,16 @@ def test_the_versions_of_a_subject_are_numbers(double: RegistryDouble, body: Any
 @pytest.mark.parametrize("body", [{"error_code": 404, "message": "HTTP 404 Not Found"}, "no such page"])
 def test_a_registry_without_guids_knows_no_guid(double: RegistryDouble, body: Any) -> None:
     """Bytes that are none of Confluent's may begin as a GUID does. A 404 for an id is none of a registry's."""
-    double.answer = lambda path: (404, body)  # type: ignore[method-assign]
+    guid, unknown = SchemaRef(guid="00000000-0000-0000-0000-000000000001"), {"error_code": 40403, "message": "a"}
+    double.answer = lambda path: (404, unknown if str(2**31 - 1) in path else body)  # type: ignore[method-assign]
     with pytest.raises(Undecodable, match="does not know the schema of GUID"):
-        registry_of(double).written(SchemaRef(guid="00000000-0000-0000-0000-000000000001"))
-    with pytest.raises(RegistryUnavailable, match="answers 404, not as a schema registry does"):
+        registry_of(double).written(guid)
+    no_registry = pytest.raises(RegistryUnavailable, match="answers 404, not as a schema registry does")
+    with no_registry:
         registry_of(double).written(SchemaRef(id=1))
+    double.answer = lambda path: (404, body)  # type: ignore[method-assign]
+    with no_registry:  # a proxy whose registry is away
+        registry_of(double).written(guid)
     with pytest.raises(UnknownSchema, match=r"Or the path of schema\.registry\.url is wrong"):
         registry_of(double).version("a", "latest")
 
