@@ -100,6 +100,12 @@ def test_bounds_columns_and_directories(tmp_path: Path) -> None:
     assert set(offsets.values()) == {-2}
 
 
+def test_a_report_can_be_printed_whatever_the_name_of_the_target(tmp_path: Path) -> None:
+    """`backfill` prints it behind the commit, where an error would hide that the job is done."""
+    done = export_topic("tx", to=os.fsdecode(os.fsencode(tmp_path) + b"/\xff"), config=config())
+    assert str(done).encode().splitlines()[0].endswith(b"/\\udcff")
+
+
 def test_a_stream_goes_on_where_the_export_ends(tmp_path: Path) -> None:
     to = tmp_path / "out"
     done = export_topic("tx", to=str(to), config=config())

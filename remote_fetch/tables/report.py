@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from remote_fetch.amounts import counted
+from remote_fetch.amounts import counted, one_line
 from remote_fetch.html_table import facts_table
 from remote_fetch.observe import Report
 from remote_fetch.tables.job_records import TaskRecord
@@ -51,7 +51,7 @@ class TableReport:
             "" if self.starting_offsets is None else f"\na stream goes on with startingOffsets {self.starting_offsets}"
         )
         return (
-            f"{self._written()} of {self.size_bytes} bytes in {self.to}\n"
+            f"{self._written()} of {self.size_bytes} bytes in {one_line(self.to)}\n"
             f"{counted(self.tasks, 'task')}, {self.tasks_run} run now, {self.seconds:.1f} s; job {self.job_id}\n"
             f"from the store: {cost.remote_bytes + cost.index_bytes} bytes with {cost.remote_gets + cost.index_gets} "
             f"GETs; from the broker: {cost.broker_bytes} bytes of {cost.broker_records} records; fallbacks: {fallbacks}"
