@@ -1,4 +1,4 @@
-"""The rules of `recovery`: the queue of a scan after an error of the slice at its head. No slice is read."""
+"""The rules of `recovery`: the queue of a scan after an error of the slice at its head. Only the last test reads it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ import pytest
 
 from remote_fetch.config import Config
 from remote_fetch.errors import CorruptSegment, SegmentNotFound, StorageTimeout
+from remote_fetch.model import IndexType
 from remote_fetch.observe import Event, Fallback, RangeReread, SegmentScanned
 from remote_fetch.prepare.job import plan_job
 from remote_fetch.prepare.order import MisleadingIndex
 from remote_fetch.prepare.segment_ends import Gap
 from remote_fetch.scan.recovery import Recovery
+from remote_fetch.scan.scan import Scan
 from remote_fetch.scan.work import BrokerWork, Work, works_of
 from remote_fetch.session.session import Session
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import SegmentOptions
-from tests.scan.bucket import DENSE, UNCOMMITTED, Bucket, plain_log, snapshot_config
+from tests.scan.bucket import COLUMNS, COMMITTED, DENSE, UNCOMMITTED, Bucket, plain_log, rows_of, snapshot_config
 
 
 class Queue:
@@ -136,3 +140,21 @@ def test_a_store_that_fails_is_left_to_the_scan() -> None:
     for copies, start in ((1, 0), (0, 13)):
         with queue(copies=copies, start=start) as read, pytest.raises(StorageTimeout):
             read.fails(StorageTimeout("too slow"))
+
+
+def test_another_upload_brings_its_own_transaction_index() -> None:
+    """The first one and its index are gone, which a plan takes for an index without entries."""
+    log = LogBuilder()
+    log.begin(7)
+    log.append_batch([Record(0, value=b"aborted")], producer_id=7)
+    log.abort(7)
+    log.append_batch([Record(0, value=b"v")])
+    log.roll()
+    bucket = Bucket(log.segments())
+    bucket.write_index(0, IndexType.TRANSACTION, None)
+    with Session(Config.parse({}), bucket) as session:
+        plans = plan_job(session, "topic", start="earliest", end="latest", partitions=None, isolation=COMMITTED)
+        bucket.drop(0)
+        bucket.add(log.segments(SegmentOptions(upload=1))[0])
+        rows = [row for batch in Scan(session, plans, COLUMNS).batches() for row in rows_of(batch)]
+    assert [row.value for row in rows] == [b"v"]
