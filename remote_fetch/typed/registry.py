@@ -141,7 +141,12 @@ class Registry:
             client.close()
 
     def _version_of(self, subject: str, version: int, deleted: bool = False) -> Any:
-        return self._ask(lambda client: _version(client.get_version(subject, version, deleted)), subject, str(version))
+        """`deleted`: also a deleted version, as one of a reference may be."""
+
+        def ask(client: Any) -> Any:
+            return _version(client.get_version(subject, version, deleted))
+
+        return self._ask(ask, subject, str(version), may_lack_path=deleted)
 
     def _keep(self, found: Any, subject: str) -> SchemaText:
         schema = self._text(found.schema, context_of(subject))
@@ -198,7 +203,10 @@ class Registry:
         return _concern_readers(getattr(rules, "encoding_rules", None))
 
     def _ask(self, ask: Callable[[Any], T], subject: str | None, what: str, may_lack_path: bool = False) -> T:
-        """`may_lack_path`: any 404 of a registry means unknown. Karapace and Apicurio have no path for GUIDs."""
+        """`may_lack_path`: any 404 of a registry means unknown, and a proxy's does not.
+
+        Karapace and Apicurio have no path for GUIDs.
+        """
         client, self._until = self._open(), Deadline.after(self._wait_s)
         from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError  # noqa: PLC0415 - an extra
 
@@ -212,7 +220,7 @@ class Registry:
                     hint="Check schema.registry.basic.auth.user.info or the other credentials of schema.registry.*",
                 ) from None
             if may_lack_path and status == 404 and error.error_code not in _MISSING_ID:
-                # Each registry has a path for ids. A proxy whose registry is away answers 404 to that one, too.
+                # Each registry has a path for ids. A proxy whose registry is away answers 404 there, too.
                 self._ask(lambda client: _schema(client.get_schema(_ANY_ID)), None, what)
             if status == 404 and (error.error_code in _MISSING_ID or subject is not None or may_lack_path):
                 named = f"the subject {subject}, version {what}" if subject is not None else f"the schema of {what}"

@@ -82,6 +82,19 @@ def test_a_registry_without_guids_knows_no_guid(double: RegistryDouble, body: An
         registry_of(double).version("a", "latest")
 
 
+def test_a_proxys_answer_for_a_reference_says_nothing_of_the_value(double: RegistryDouble) -> None:
+    double.register("part", INT["schema"])
+    ref, answer = SchemaRef(id=double.register("top", INT["schema"], references=[("part", "part", 1)])), double.answer
+    double.answer = (  # type: ignore[method-assign]
+        lambda path: answer(path) if path.partition("?")[0] == f"/schemas/ids/{ref.id}" else (404, "no such page")
+    )
+    registry = registry_of(double)
+    with pytest.raises(RegistryUnavailable, match="answers 404, not as a schema registry does"):
+        registry.written(ref)
+    double.answer = answer  # type: ignore[method-assign]
+    assert [name for name, _ in registry.written(ref).references] == ["part"]
+
+
 def test_a_registry_that_knows_no_subject_is_at_the_right_path(double: RegistryDouble) -> None:
     with pytest.raises(UnknownSchema, match=r"or key\.schema\.subject$"):
         registry_of(double).version("a", "latest")
