@@ -79,7 +79,7 @@ class DueWork:
         if partition.records.skip_before and feed.chunks:
             partition.records.drop_skipped()
             self._workers.wake(feed)
-        if feed.ending is None or partition.records.are_ready:
+        if feed.ending is None or partition.records.are_ready or partition.records.is_torn:
             return
         if partition.state.mode is Mode.REMOTE and feed.is_outdated:
             feed.look_again()

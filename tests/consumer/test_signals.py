@@ -108,6 +108,23 @@ def test_a_call_that_a_handler_ends_loses_no_record_of_the_store(way: str) -> No
         assert offsets_with(handler, way) == list(range(6)), handler.place
 
 
+def test_no_record_is_lost_where_the_store_goes_on_after_librdkafka() -> None:
+    """It begins in a chunk whose first records librdkafka has given, and the feed has ended behind that chunk."""
+    for handler in at_each_place(100):
+        bench = Bench({0: 0})
+        bench.partition(0).position.follow(2, None)
+        feed, given = None, list[Message]()
+        for _ in range(6):
+            if bench.partition(0).feed not in (None, feed):
+                feed = bench.feed(0)
+                bench.give(0, range(feed.first_offset, 4))
+                bench.end(0, 4)
+                bench.partition(0).records.skip(2)
+            given += handler.during(partial(bench.merge.consume, 9, 0)) or []
+            bench.clock.now_s += 0.03
+        assert [message.offset() for message in given] == [2, 3], handler.place
+
+
 def test_a_hand_over_that_a_handler_ends_is_made_good() -> None:
     for handler in at_each_place(30):
         bench = Bench({0: 0})
