@@ -54,20 +54,21 @@ def last_offset_of(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, star
     """
     try:
         position = _indexed_position(segment, reader, starts[0] - 1 if starts else _LAST_OFFSET)
-        if position and segment.segment_size_in_bytes == 0:
-            raise CorruptSegment(f"the object is empty, but its offset index knows a batch at {position}", position=0)
         try:
             return _scan_to_end(segment, reader, position, starts)
         except (CorruptSegment, UnsupportedFormat):
             if position:
                 reader.read_without_index(segment, "misleading")
         # A second read, which also mends bytes that were damaged on their way.
-        return _scan_to_end(segment, reader, 0, starts)
+        return _scan_to_end(segment, reader, 0, starts, known=position)
     except FallsBackError as error:
         raise error.at(**segment.place) from error.__cause__
 
 
-def _scan_to_end(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, position: int, starts: Sequence[int]) -> int:
+def _scan_to_end(
+    segment: RemoteLogSegmentMetadata, reader: SegmentBytes, position: int, starts: Sequence[int], known: int = 0
+) -> int:
+    """The last offset, by the batches from `position` on. `known`: where a batch begins by the offset index."""
     framer = BatchFramer(position, max_batch_bytes=reader.max_batch_bytes)
     last = segment.start_offset - 1
     most = min(segment.start_offset + MAX_RELATIVE_OFFSET, MAX_OFFSET)
@@ -97,7 +98,12 @@ def _scan_to_end(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, positi
             size_bytes = None  # the object is larger than its listed size
         elif len(data) < stop - start:
             framer.finish()
-            _check_size(size_bytes, start + len(data))
+            end, known = start + len(data), max(position, known)
+            _check_size(size_bytes, end)
+            if known and end <= known:
+                raise CorruptSegment(
+                    f"the object ends at byte {end}, but its offset index knows a batch at {known}", position=end
+                )
             return last
 
 
@@ -127,18 +133,20 @@ def _indexed_position(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, o
         _check_is_whole(segment, data)
         reader.read_without_index(segment, "corrupt")
         return 0
-    return 0 if index.ambiguous else index.start_position(offset)
+    return index.start_position(offset)
 
 
 def _check_is_whole(segment: RemoteLogSegmentMetadata, data: memoryview) -> None:
-    """Raise CorruptSegment if the index is sound and names batches past the end of the segment."""
+    """Raise CorruptSegment if the index is sound and names batches past the end of the segment.
+
+    If it can be read with both entry sizes, both readings name such batches.
+    """
     try:
         index = OffsetIndex.parse(data, segment.start_offset)
     except CorruptSegment:
         return
-    if not index.ambiguous:
-        raise CorruptSegment(
-            f"the object has {segment.segment_size_in_bytes} bytes, but its offset index knows a batch at "
-            f"{index.start_position(_LAST_OFFSET)}",
-            position=segment.segment_size_in_bytes,
-        )
+    raise CorruptSegment(
+        f"the object has {segment.segment_size_in_bytes} bytes, but its offset index knows a batch at "
+        f"{index.start_position(_LAST_OFFSET)}",
+        position=segment.segment_size_in_bytes,
+    )

@@ -7,8 +7,11 @@ from dataclasses import replace
 import pytest
 
 from remote_fetch.errors import CorruptSegment, SegmentNotFound
+from remote_fetch.formats.indexes import OffsetIndex
 from remote_fetch.locate.last_offset import last_offset_of
 from remote_fetch.model import UNKNOWN_SIZE, IndexType
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import SegmentOptions, encode_offset_index
 from tests.cases import each_of
 from tests.locate.bucket_reader import BucketReader
@@ -42,13 +45,13 @@ def test_without_a_usable_index(data: bytes | None, reasons: list[str]) -> None:
     assert reader.asked[-1][0] == 0
 
 
-def test_an_index_with_two_readings_is_not_used() -> None:
+def test_an_index_with_two_readings_that_leads_astray() -> None:
     bucket = Bucket(plain_log(segments=1, batches=4, value_bytes=10).segments())
     # As 8-byte entries (1, 0) (2, 2) (3, 3); as 12-byte ones (1, 2) (2, 3 * 2**32 + 3).
     bucket.write_index(0, IndexType.OFFSET, b"".join(n.to_bytes(4, "big") for n in (1, 0, 2, 2, 3, 3)))
     reader = BucketReader(bucket)
     assert last_offset_of(replace(bucket.at(0), segment_size_in_bytes=UNKNOWN_SIZE), reader) == 19
-    assert reader.asked[0][0] == 0
+    assert reader.without_index == ["misleading"]
 
 
 def test_the_size_of_the_object_tells_two_readings_apart() -> None:
@@ -74,10 +77,29 @@ def test_a_size_that_was_listed_wrong(size_bytes: int) -> None:
         assert last_offset_of(listed, BucketReader(bucket)) == 59
 
 
-def test_an_empty_object_whose_index_knows_batches() -> None:
+@each_of("size_bytes", [0, UNKNOWN_SIZE])
+@each_of("end", [0, 412, 618])
+def test_an_object_of_unknown_size_that_ends_before_its_index_does(size_bytes: int, end: int) -> None:
     bucket = Bucket(plain_log().segments(DENSE))
-    cut = replace(bucket.at(1), segment_size_in_bytes=0)
-    with pytest.raises(CorruptSegment, match="the object is empty, but its offset index knows a batch at 618"):
+    cut = replace(bucket.at(1), segment_size_in_bytes=size_bytes)
+    bucket.write(1, bucket.log(1)[:end])
+    with pytest.raises(CorruptSegment, match=f"ends at byte {end}, but its offset index knows a batch at 618"):
+        last_offset_of(cut, BucketReader(bucket))
+
+
+@each_of("is_known", [True, False])
+def test_an_object_that_ends_before_its_index_with_two_readings_does(is_known: bool) -> None:
+    log = LogBuilder()
+    for _ in range(4):
+        log.append_batch([Record(0, value=bytes(10_000))], last_offset_delta=5999)
+    log.roll()
+    bucket = Bucket(log.segments(DENSE))
+    bucket.write(0, bucket.log(0)[: len(bucket.log(0)) // 2])
+    cut = replace(bucket.at(0), segment_size_in_bytes=len(bucket.log(0)) if is_known else UNKNOWN_SIZE)
+    index = bucket.fetch_index(cut, IndexType.OFFSET)
+    assert index is not None
+    assert OffsetIndex.parse(index, 0).ambiguous
+    with pytest.raises(CorruptSegment, match="its offset index knows a batch at"):
         last_offset_of(cut, BucketReader(bucket))
 
 
