@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from struct import pack
 
@@ -15,13 +16,13 @@ import pytest
 from remote_fetch.config import Config
 from remote_fetch.errors import CorruptSegment, Unlocatable
 from remote_fetch.locate.lineage import Lineage
-from remote_fetch.locate.timeline import AbortedLists
-from remote_fetch.model import IndexType, LeaderEpoch, LogBounds, RemoteLogSegmentMetadata
+from remote_fetch.locate.timeline import AbortedLists, Timeline
+from remote_fetch.model import IndexType, LeaderEpoch, LogBounds, RemoteLogSegmentMetadata, TopicIdPartition
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, plan_offsets
 from remote_fetch.plan.visibility import AbortedIntervals, SequentialAborts
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.segment_files import ProducerSnapshots
-from remote_fetch.prepare.transactions import is_decided, load_aborted, settle_listed, settle_steps
+from remote_fetch.prepare.transactions import is_decided, load_aborted, measured_behind, settle_listed, settle_steps
 from remote_fetch.prepare.view import OpenPartition, untiered
 from remote_fetch.scan.rows import PartitionRows
 from remote_fetch.scan.work import SharedPartition, Work, work_for
@@ -252,6 +253,25 @@ def test_a_lost_marker_behind_the_end_of_a_read(end: int) -> None:
     assert found.rows == []
     with pytest.raises(Unlocatable, match=r"offsets 0 to \d cannot be read from the bucket alone \(unstable\)"):
         found.fine()
+
+
+def test_a_guess_that_stays_a_guess_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment that ends before a gap keeps the guess. Measured again and again, a plan would never be made."""
+    segments = lost_marker()[1]
+    measured: list[int] = []
+    with Session(Config.parse(snapshot_config(each.metadata for each in segments)), Bucket(segments)) as session:
+        whole, locator = opened_of(session), session.locator
+
+        def measure(partition: TopicIdPartition, guessed: Sequence[RemoteLogSegmentMetadata]) -> Timeline:
+            measured.extend(each.start_offset for each in guessed)
+            assert len(measured) < 9
+            return locator.timeline(partition)
+
+        monkeypatch.setattr(locator, "end_is_inferred", lambda segment: True)
+        monkeypatch.setattr(locator, "measure", measure)
+        steps = [SegmentSlice(each, each.start_offset, each.end_offset) for each in whole.timeline.segments[:1]]
+        measured_behind(locator, whole, steps, ProducerSnapshots(session.storage))
+    assert measured == [5]
 
 
 def test_a_lost_marker_behind_a_segment_without_a_snapshot() -> None:

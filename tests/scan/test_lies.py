@@ -20,10 +20,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remote_fetch.config import Config
 from remote_fetch.errors import CorruptSegment, ErrorKind, SegmentNotFound, Unlocatable
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.model import UNKNOWN_SIZE, IndexType, IsolationLevel, LeaderEpoch, RemoteLogSegmentMetadata, Uuid
-from remote_fetch.prepare.segment_ends import offset_at_start
+from remote_fetch.prepare.segment_ends import SizeTooSmall, check_end, offset_at_start
+from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import SegmentOptions, encode_checkpoint, encode_offset_index
@@ -554,6 +556,14 @@ class TestSizes:
         outcome = tier.read(UNCOMMITTED, by_listing=False)
         assert isinstance(outcome.error, CorruptSegment)
         assert "its offset index knows a batch at 618" in str(outcome.error)
+
+    def test_an_answer_that_is_cut_where_the_size_is_unknown(self) -> None:
+        """After SizeTooSmall the size is forgotten and the bytes are read again. Without a size that would not end."""
+        tier = plain_tier()
+        Told("segment_size_in_bytes", UNKNOWN_SIZE)(tier, 1)
+        with Session(Config.parse({}), tier) as session, pytest.raises(CorruptSegment, match="ended at byte 412") as why:
+            check_end(session.storage, tier.told[1], 412)
+        assert not isinstance(why.value, SizeTooSmall)
 
     def test_a_sound_segment_costs_no_get_more(self) -> None:
         tier = plain_tier()
