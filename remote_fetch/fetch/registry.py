@@ -68,7 +68,7 @@ def _checked_class(name: str | None) -> str | None:
         raise ConfigError(
             f"{_CLASS_KEY} is neither a short name nor package.module:Class",
             key=_CLASS_KEY,
-            hint=f"Set {_URL_KEY} to the URL of the storage",
+            hint=f"Give the module by its name, with dots. The URL of the storage belongs in {_URL_KEY}",
         )
     return name
 
@@ -144,8 +144,12 @@ def _import(target: str, hint: str | None = None) -> Any:
     try:
         return getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError, ValueError) as error:
+        top = module_name.partition(".")[0]
+        advice = None
+        if hint == "" and isinstance(error, ModuleNotFoundError) and error.name == top:
+            advice = f"Install {top}, or name the folder that has it in {_PATH_KEY}"
         hint = _shadowed(module_name) if hint is None else hint
-        raise ConfigError(f"cannot load {target}: {error}{hint}", key=_CLASS_KEY) from error
+        raise ConfigError(f"cannot load {target}: {error}{hint}", key=_CLASS_KEY, hint=advice) from error
 
 
 def _shadowed(module_name: str) -> str:

@@ -241,10 +241,12 @@ def test_an_entry_point_of_somebody_else(monkeypatch: pytest.MonkeyPatch, plug: 
     ("name", "text"),
     [
         ("no_such_module:Fetcher", "cannot load no_such_module:Fetcher: No module named 'no_such_module'"),
+        ("no_such_module:Fetcher", f"Install no_such_module, or name the folder that has it in {CLASS}.path"),
         ("plug:NoSuchClass", "cannot load plug:NoSuchClass"),
         ("plug:", "cannot load plug:"),
         (":Fetcher", "cannot load :Fetcher"),
         ("http://u:s3cret@host/tier", "is neither a short name nor package.module:Class"),
+        ("package/module.py:Class", "Give the module by its name, with dots"),
         ("http:u:s3cret@host", "is neither a short name nor package.module:Class"),
         ("https:host?sig=s3cret", "is neither a short name nor package.module:Class"),
         ("plug:Needy", "cannot be made without arguments"),
@@ -340,7 +342,7 @@ def test_a_missing_path_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     missing = str(tmp_path / "no-such-folder")
     with pytest.raises(ConfigError, match=rf"No module named 'absent'.*class\.path={missing}: there is no such"):
         load_fetcher(Config.parse({CLASS: "absent:Fetcher", CLASS_PATH: missing}))
-    with pytest.raises(ConfigError, match=r"No module named 'absent'$"):
+    with pytest.raises(ConfigError, match=r"No module named 'absent'\. Install absent, or name the folder"):
         load_fetcher(Config.parse({CLASS: "absent:Fetcher", CLASS_PATH: str(tmp_path)}))
     with pytest.raises(ConfigError, match=rf"no fetcher is called 'absent'.*class\.path={missing}: there is no such"):
         load_fetcher(Config.parse({CLASS: "absent", CLASS_PATH: missing}))
