@@ -42,7 +42,7 @@ __all__ = ["Doctor"]
 
 _LAYOUT = "remote.storage.layout"
 _SERVERS = "bootstrap.servers"
-_LOCATOR, _LISTING, _SERVICE = "remote.locator", "listing", "service"
+_LOCATOR, _LISTING, _SERVICE, _SNAPSHOT = "remote.locator", "listing", "service", "snapshot"
 _BROKER_TIMEOUT, _LONGEST_WAIT_MS = "fetch.remote.broker.timeout.ms", 20_000
 _SETUP_TIMEOUT, _LONGEST_SETUP_MS = "socket.connection.setup.timeout.ms", 10_000
 _MOST_CORRECTIONS = 3
@@ -162,6 +162,9 @@ class Doctor:
             if session.brokers is None or self.configs.get(_LOCATOR) == _LISTING:
                 yield found.check
                 segment = found.segment
+                if session.brokers is None and self.configs.get(_LOCATOR) == _SNAPSHOT:
+                    check, segment = self._metadata(session)
+                    yield check
             else:
                 segment = yield from self._examine_metadata(session, found)
                 if self.configs.get(_LOCATOR) == _LISTING:

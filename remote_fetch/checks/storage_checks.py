@@ -91,14 +91,15 @@ def open_session(config: Config) -> tuple[str, Session]:
 
 
 def listed(config: Config, fetcher: RemoteStorageFetcher, topic: str | None, *, has_broker: bool) -> Listed:
-    """Look for the first segment of a topic (None: any) by listing. With brokers a listing is not needed to read."""
+    """Look for the first segment of a topic (None: any) by listing. With brokers or a saved timeline none is needed."""
     if not isinstance(fetcher, SegmentLister):
         return Listed(Check("list", State.SKIPPED, "the fetcher cannot list segments"))
     try:
         found = next(fetcher.list_segments(None if topic is None else split_topic(topic)[0]), None)
     except RemoteFetchError as error:
         check = failed("list", config.settings.storage_url, error)
-        if isinstance(error, (Unlocatable, UnsupportedFormat)) and has_broker:
+        is_told = has_broker or config.settings.locator == "snapshot"
+        if isinstance(error, (Unlocatable, UnsupportedFormat)) and is_told:
             return Listed(Check("list", State.SKIPPED, check.text))
         better = (error.key, error.better) if isinstance(error, ConfigError) and error.key and error.better else None
         return Listed(check, better=better, error=error)

@@ -33,9 +33,10 @@ from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.session.brokers import make_cluster
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
-from remote_fetch.testing.stores import write_kafka_local
+from remote_fetch.testing.stores import kafka_local_files, write_kafka_local
 from tests.cli.conftest import bucket
 from tests.scan.bucket import snapshot_config
+from tests.stores.range_server import RangeServer
 
 if TYPE_CHECKING:
     from remote_fetch.session.session import Session
@@ -87,6 +88,24 @@ def test_offsets_that_no_segment_has(run: Run, tmp_path: Path) -> None:
     assert (
         "offsets 10 to 19 cannot be read from the bucket alone (hole: no segment has them)" in outcome.stdout.decode()
     )
+
+
+@pytest.mark.parametrize("command", [("doctor",), ("config", "check")])
+def test_a_saved_timeline_needs_no_listing(run: Run, tmp_path: Path, command: tuple[str, ...]) -> None:
+    """HTTP cannot list. The file tells the segments, and a topic that it lacks fails."""
+    log = LogBuilder("shop", Uuid(bytes(range(16))), 0)
+    log.append_batch([Record(0, 0, b"k", b"v", ())])
+    log.roll()
+    (segment,) = log.segments()
+    with RangeServer(files=dict(kafka_local_files(segment))) as server:
+        configs = {"remote.storage.url": server.url, **snapshot_config([segment.metadata], tmp_path)}
+        words = [*command, *(word for name, value in configs.items() for word in ("-X", f"{name}={value}"))]
+        outcome = run(*words, "-t", "shop")
+        assert outcome.code == 0, outcome.stdout
+        said = states(outcome) if command == ("doctor",) else [" ".join(line.split()) for line in outcome.lines]
+        for start in ("skipped list", "ok metadata", "ok segment", "ok index"):
+            assert any(line.startswith(start) for line in said), (start, said)
+        assert run(*words, "-t", "absent").code == 1
 
 
 def test_with_brokers_a_hole_is_advice() -> None:
