@@ -101,7 +101,8 @@ def _headers(options: dict[str, Any]) -> dict[str, str]:
     """Take the headers out of the options. Raises ConfigError for those that no request can have. None is shown."""
     headers = options.pop("headers", {})
     if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
-        raise ConfigError('give the headers as a JSON object, {"name": "value"}', key=OPTIONS + "headers")
+        hint = 'Write names and texts in double quotes, as in {"name": "text"}'
+        raise ConfigError(f"{OPTIONS}headers is no JSON object of texts", key=OPTIONS + "headers", hint=hint)
     if not all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in headers.items()):
         raise ConfigError("a header has a character that HTTP's headers cannot have", key=OPTIONS + "headers")
     return headers
