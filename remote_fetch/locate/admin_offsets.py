@@ -3,7 +3,7 @@
 Rules of the file:
 
 - The requests of one question run at once.
-- The caller gives the AdminClient, because the client of a broker that has died is replaced.
+- The caller of `ends` gives the AdminClient, and replaces the client of a broker that has died.
 - `bounds` only saves time. If it has no answer, the caller asks a consumer, which looks for another leader.
 - An offset below 0 is no answer. librdkafka (2.16) gives -1001 and no error if a broker is silent, or if its connection
   breaks.

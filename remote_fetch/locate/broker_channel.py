@@ -187,7 +187,7 @@ class _AdminConnection(Connection):
     def starts(
         self, partitions: Sequence[TopicIdPartition], deadline_s: float, reasons: dict[str, str]
     ) -> dict[TopicIdPartition, int]:
-        """The local starts by the leaders. `reasons` gets a text for each kind of reason why some are unknown."""
+        """The first offsets on the leaders' disks. `reasons` gets a text for each kind of reason why one is unknown."""
         self._client = self._client or self._open()
         wanted = {
             partition: self._kafka.TopicPartition(partition.topic, partition.partition) for partition in partitions
@@ -196,7 +196,7 @@ class _AdminConnection(Connection):
         return {partition: found[name] for partition, name in wanted.items() if found.get(name, -1) >= 0}
 
     def sizes(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
-        """The sizes of the largest replicas by all brokers."""
+        """The bytes of the largest replica of each partition. All brokers are asked."""
         self._client = self._client or self._open()
         wanted: dict[str, list[int]] = {}
         for partition in partitions:

@@ -170,7 +170,7 @@ class BrokerLocator(Locator):
         return answers.timeline()
 
     def _ask(self, answers: _Answers, offset: int) -> Answer | None:
-        """The answer for another offset. None: the locator is off. Raises Unlocatable."""
+        """The leader's answer about one offset. None: the locator is off. Raises Unlocatable."""
         if self._is_off:
             return None
         try:

@@ -151,7 +151,7 @@ def _is_sasl(name: str, mechanism: str) -> bool:
 
 
 def _provider_of(callback: Callable[[str], tuple[Any, ...]], config: str, token_provider: type) -> Any:
-    """An `oauth_cb` as a token provider of kafka-python. It is called at each use, so it keeps its tokens."""
+    """An `oauth_cb` as a token provider of kafka-python, which calls it for each connection and keeps no token."""
 
     def answer_of_callback() -> tuple[Any, ...]:
         try:

@@ -111,7 +111,7 @@ class Causes:
         self.listener: Callable[[str], object] = str
 
     def hear(self, error: KafkaError) -> None:
-        """Take a client's report. That a connection was up and ended tells little: a report of the next has the cause.
+        """Take a client's report. If an open connection has ended, only the report about the next one has the cause.
 
         This is an `error_cb` of a client.
         """

@@ -2,7 +2,8 @@
 
 Rules of the file:
 
-- A listing does not tell everything. The missing facts are looked up or left unknown. A guess never reaches the data.
+- A listing does not tell everything. The missing facts are looked up or left unknown. No record is given, or
+  left out, by a guess.
 - A segment's name gives its start. The start of the next segment bounds its end. The end of the last segment is read
   from its last batch (`last_offset.py`).
 - A measured end is believed only up to a gap in which, or right behind which, another segment begins. The object may go
@@ -228,10 +229,10 @@ class ListingLocator:
                 return self._listed[partition]
 
     def _take(self, partition: TopicIdPartition, listed: list[RemoteLogSegmentMetadata]) -> None:
-        """Take a new listing. If it is as the last one, what was measured since stays.
+        """Take a new listing. If it equals the last one, the ends that were measured since then are kept.
 
-        The guesses about segments that two listings do not have are forgotten. A plan may still have the segments of
-        the listing before. Another thread may add a guess now.
+        The guesses about segments that neither of the two listings has are forgotten. A plan may still have the
+        segments of the last one. Another thread may add a guess at the same time.
         """
         before = self._listed.get(partition)
         there = {segment.segment_id for segment in (*(before or ()), *listed)}

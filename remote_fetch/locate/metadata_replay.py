@@ -113,7 +113,7 @@ class MetadataTopic:
         self._timeout_ms = timeout_ms
         self._known: Topic | None = None
         self._known_s = 0.0
-        self._reading = threading.Lock()  # for a reading: `_user_topics`
+        self._reading = threading.Lock()  # for a reading, and for `_user_topics`
         self._asking = threading.Lock()  # for `_known`, `_known_s`, `_wanted`: no request is made under it
         self._user_topics: dict[Uuid | None, _UserTopic] = {}
         self._wanted: dict[Uuid | None, set[int]] = {}
@@ -160,7 +160,7 @@ class MetadataTopic:
     def finish(self) -> None:
         """Save the replays and close the cache. May be called twice. A reading under way ends with Cancelled.
 
-        The part that it has read is saved too: it is as good as its begin.
+        The part that it has read is saved too. `Replay.since_ms` is its time.
         """
         self._is_finished.set()
         self._saver.close()

@@ -132,7 +132,10 @@ class MetadataTopicLocator(Locator):
         return self._clock() < self._rest_until_s
 
     def _fail(self, reason: Unlocatable) -> None:
-        """Report a failure, unless one was reported since the last success. That the topic is unreadable is news."""
+        """Report a failure, unless one was reported since the last success.
+
+        That the topic does not exist or may not be read is reported after another failure, too.
+        """
         with self._noting:  # threads that wait for one reading fail at the same moment
             is_unreadable = isinstance(reason, Unreadable)
             if self._reported is None or (is_unreadable and not issubclass(self._reported, Unreadable)):

@@ -145,7 +145,7 @@ class ServiceLocator(Locator):
         return Timeline(partition, (), ()) if known is None else known[0]
 
     def _refused(self, partition: TopicIdPartition, error: ReadRefused) -> Timeline:
-        """Raise the brokers' refusal. If they do not refuse, the service's refusal locates nothing."""
+        """Raise the brokers' refusal. If they do not refuse, raise Unlocatable: the service gives no segments."""
         self._known.pop(partition, None)
         if not self._cluster.describe(partition.topic).may_read:
             raise refusal_of("READ", partition.topic) from None

@@ -85,7 +85,8 @@ class BrokerReader:
     ) -> Iterator[pa.RecordBatch]:
         """The records of the range that the isolation level shows, in order.
 
-        - `lineage` has the leader epochs of the records that the same read takes from the store. Unknown: none.
+        - `lineage` has the leader epochs of the records that the same read takes from the store. If it
+          is unknown, the store gives none.
         - `haste`: how often `give_up_s` is halved until the broker gives something: it has given nothing before.
 
         Raises OffsetOutOfRange if the log start has passed offsets that were not read yet, LogTruncated if the log has
@@ -184,7 +185,7 @@ class BrokerReader:
     def _wait_ready(self, pace: Pace, log: KnownLog) -> int | None:
         """Wait until the log holds the next offset, and return its end. None: the log start has passed the whole range.
 
-        A log that ends before may have parted from what was read. So this does not wait before it was compared.
+        A log that ends before that offset may have parted from what was read. So it is compared first.
         """
         while True:
             with pace.paused():

@@ -30,7 +30,7 @@ class BudgetLease:
         self.budget = None if self._key is None else _BUDGETS.take(self._key, lambda: Budget(size, gets))
 
     def range_bytes(self, wanted: int) -> int:
-        """The largest range of one GET: not much more than a second of the budget, so that the budget holds soon."""
+        """The largest range of one GET: about a second of the budget. A larger one would exceed it for longer."""
         return wanted if self._size_per_s is None else min(wanted, max(int(self._size_per_s), _MIN_RANGE_BYTES))
 
     def give_back(self) -> None:

@@ -75,7 +75,7 @@ class ConfiguredLocator:
         self._metadata_locator: MetadataTopicLocator | None = None
 
     def open(self, planned: Planned | None, brokers: Brokers | None) -> Locator:
-        """The locator. With a plan it is that of the plan, and opens the configured one when the plan does not do.
+        """The locator. With a plan it is that of the plan, and opens the configured one if the plan is not enough.
 
         Raises ConfigError, MissingExtra, and the errors of the locator.
         """

@@ -72,8 +72,8 @@ class LogGuard:
     """Asks one cluster about the topics of one read.
 
     If `skips` is true, records that were deleted during the read are skipped, with a notice. If it is false, they raise
-    OffsetOutOfRange. So it is with records after the end of a log that has become shorter; if `may_be_cut` is false,
-    these always raise LogTruncated. Several threads may call the guard; at worst it asks a question twice.
+    OffsetOutOfRange. The same holds for records after the end of a log that has become shorter. But if `may_be_cut`
+    is false, these always raise LogTruncated. Several threads may call the guard; at worst it asks a question twice.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ _SEEK_AGAIN_S = 0.005
 class KnownLog:
     """The log of one partition, for a range of the broker from `first_offset` on.
 
-    `offset` is the one behind the last record that the broker gave, and `first_offset` before that.
+    `offset` is the one behind the last record that the broker gave. If it gave none yet, it is `first_offset`.
 
     `lineage` has the leader epochs of the records that the store gives, before the range or after it. If it is unknown,
     the store gives none, and the first request is that of any consumer. It may end before the range: then other tasks

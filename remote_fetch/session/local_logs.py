@@ -43,7 +43,7 @@ class _Rest:
 
 
 class LocalLogs:
-    """Asks the brokers of one cluster; None: there is none. Thread-safe. Several threads may ask at the same time."""
+    """Asks the brokers of `cluster` (None: there are none). Thread-safe. Several threads may ask at the same time."""
 
     def __init__(
         self, cluster: Cluster | None, observe: Observer, *, clock: Callable[[], float] = time.monotonic

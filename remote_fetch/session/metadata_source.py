@@ -5,7 +5,7 @@ Rules of the file:
 - Consumers of one process share the replay if all that decides what they see is the same (design note 0013).
 - A session that shares nothing reads through its own cluster, or through a client of its own if the topic lives on
   another cluster (`remote.locator.bootstrap.servers`).
-- New credentials leave alone what others read with the old ones.
+- New credentials change nothing for others, which read with the old ones.
 """
 
 from __future__ import annotations
