@@ -13,10 +13,17 @@ from remote_fetch.locate import broker_channel
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.observe import Event, Notice
+from remote_fetch.session import local_logs
 from remote_fetch.session.local_logs import LocalLog, LocalLogs
 from remote_fetch.session.session import Session
 
 ONE, TWO = (TopicIdPartition(Uuid(bytes(16)), "t", number) for number in range(2))
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread of a connection may wait for its turn on a busy machine."""
+    monkeypatch.setattr(local_logs, "_CHANNEL_TIMEOUT_MS", 60_000)
 
 
 class Channel:
