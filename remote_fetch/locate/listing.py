@@ -270,7 +270,7 @@ class ListingLocator:
     def _infer_end(self, segment: RemoteLogSegmentMetadata, next_start: int | None) -> int:
         if next_start is None:
             last = last_offset_of(segment, self._reader)
-            if last < segment.start_offset and segment.segment_size_in_bytes == 0:
+            if last < segment.start_offset:
                 raise _empty_at_the_end(segment)
             return last
         self._guesses(segment.topic_id_partition).add((segment.segment_id, next_start - 1))
