@@ -132,7 +132,7 @@ def asks_no_more(error: KafkaError) -> bool:
 
 
 def is_refused_offset(error: KafkaError) -> bool:
-    """Whether librdkafka reports an offset that the log does not have."""
+    """Whether librdkafka refuses an offset: the log does not have it, has parted before it, or was not compared."""
     return error.code() == KafkaError._AUTO_OFFSET_RESET
 
 

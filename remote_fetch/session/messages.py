@@ -29,7 +29,7 @@ class Polled:
     """The messages of one call of `consume`, sorted.
 
     - `records` are those before the first one that librdkafka cannot decode. `damage` is the message about that one.
-    - `refusals` are errors about an offset that the log does not have.
+    - `refusals` are errors of `is_refused_offset`.
     - `cause` is the last error that librdkafka handles: it tries again. A refusal is one too.
 
     Raises KafkaException for an error that librdkafka does not handle.
