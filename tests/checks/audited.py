@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,6 +42,16 @@ class Event(NamedTuple):
     source: int
 
 
+@cache
+def _events(tier: Tier) -> tuple[Event, ...]:
+    """The records of the metadata topic of a set."""
+    found: list[Event] = []
+    for line in tier.lines("metadata"):
+        value, key = (None if line[name] is None else base64.b64decode(line[name]) for name in ("value", "key"))
+        found.append(Event(value, key, line["offset"], line["partition"]))
+    return tuple(found)
+
+
 @dataclass
 class AuditedTier:
     """A copy of a tier and its metadata records. The topics of the set exist, and their logs start where they did."""
@@ -56,17 +68,33 @@ class AuditedTier:
     log_start: Callable[[TopicIdPartition], int | None] = lambda _: None
 
     @classmethod
-    def of(cls, tier: Tier, folder: Path) -> AuditedTier:
-        """A copy of the tier in `folder`."""
-
-        made = cls(tier, Path(shutil.copytree(tier.url, folder)))
-        for line in tier.lines("metadata"):
-            value, key = (None if line[name] is None else base64.b64decode(line[name]) for name in ("value", "key"))
-            made.events.append(Event(value, key, line["offset"], line["partition"]))
-        made.topic_ids = {name: Uuid.parse(facts["topic_id"]) for name, facts in tier.facts["topics"].items()}
+    def of(cls, tier: Tier, folder: Path, *topics: str) -> AuditedTier:
+        """A copy of the tier in `folder`, or of some topics of LocalTieredStorage as if there were no others."""
+        made = cls(tier, folder)
+        for name, facts in tier.facts["topics"].items():
+            if name in topics or not topics:
+                made.topic_ids[name] = Uuid.parse(facts["topic_id"])
+        if topics:
+            made._copy_some()
+        else:
+            shutil.copytree(tier.url, folder)
+            made.events = list(_events(tier))
         made.log_starts = {(line["topic"], line["partition"]): line["earliest"] for line in tier.facts["offsets"]}
         made.log_start = lambda partition: made.log_starts.get((partition.topic, partition.partition))
         return made
+
+    def _copy_some(self) -> None:
+        """Copy the topics of `topic_ids`. Their records get other offsets: a gap would tell of lost records."""
+        for partition in self.timelines:
+            if self.topic_ids.get(partition.topic) == partition.topic_id:
+                name = f"kafka-tiered-storage/{partition.topic_partition}-{partition.topic_id}"
+                shutil.copytree(Path(self.tier.url) / name, self.folder / name)
+        ids = [topic_id.raw for topic_id in self.topic_ids.values() if topic_id is not None]
+        next_offsets: Counter[int] = Counter()
+        for event in _events(self.tier):
+            if event.value is not None and any(raw in event.value for raw in ids):
+                self.events.append(event._replace(offset=next_offsets[event.source]))
+                next_offsets[event.source] += 1
 
     def audit(self, *, topic: str | None = None, is_deep: bool = False, stale_before_ms: int = NOW_MS) -> list[Finding]:
         """The findings."""
@@ -106,7 +134,7 @@ class AuditedTier:
 
     @property
     def timelines(self) -> Mapping[TopicIdPartition, Timeline]:
-        """The timelines of the records of the set."""
+        """The timelines of the records of the set, also of topics that were not copied."""
         return self.tier.timelines
 
     def segment(self, topic: str, at: int, partition: int = 0) -> RemoteLogSegmentMetadata:

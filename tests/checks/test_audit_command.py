@@ -14,7 +14,7 @@ from remote_fetch.checks.audit_sources import AuditSources
 from remote_fetch.checks.deep_journal import DeepJournal
 from remote_fetch.session.session import Session
 from tests.checks.audited import AuditedTier
-from tests.checks.test_audit import PLANTED, TOPIC
+from tests.checks.test_audit import PLANTED, SOME, TOPIC
 from tests.golden.conftest import SETS, Tier
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ OPTIONS = ("-b", "127.0.0.1:1", "-X", "log_level=0")
 @pytest.fixture
 def tier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AuditedTier:
     """A tier that the command audits in place of what the brokers say."""
-    made = AuditedTier.of(Tier(SETS[0]), tmp_path / "tier")
+    made = AuditedTier.of(Tier(SETS[0]), tmp_path / "tier", *SOME)
 
     @contextmanager
     def sources(session: Session, journal: DeepJournal | None) -> Iterator[AuditSources]:
