@@ -599,6 +599,16 @@ class TestComparingAfterRetention:
         assert OldAndNew(moves={60: 45}, left_out={61}).compared() == Compared(Unlike(62, 61))
         assert OldAndNew(left_out={61}).compared() == Compared(Unlike(62, 61))
 
+    def test_the_new_side_ends_too_soon(self) -> None:
+        """No deletion of old records explains that."""
+        assert OldAndNew(moves={30: 45}, skips=True, ends=60).compared() == Compared(Unlike(60, None), 45)
+        assert OldAndNew(log_start=70, ends=60).compared() == Compared(Unlike(60, None))
+
+    def test_a_record_that_the_old_side_leaves_out_without_a_broker(self) -> None:
+        """Nothing tells the log start."""
+        sides = OldAndNew(left_out={61})
+        assert sides.compared(log_start=lambda: None) == Compared(Unlike(62, 61))
+
     def test_records_that_are_gone_although_the_log_begins_before_them(self) -> None:
         with pytest.raises(OffsetOutOfRange):
             OldAndNew(moves={30: 45}, log_start=7).compared()
@@ -617,18 +627,21 @@ class OldAndNew:
         changed: Collection[int] = (),
         left_out: Collection[int] = (),
         log_start: int | None = None,
+        ends: int = 80,
     ) -> None:
         self.first, self.moves, self.skips, self.left_out = first, dict(moves or {}), skips, left_out
         self.log_start, self.told, self.known = first, log_start, OffsetMap()
         for source, count in known:
             self.known.add(source, count)
         sources = [source + at for source, count in known for at in range(count)]
-        self.target = [(target, b"changed" if target in changed else b"%d" % at) for target, at in enumerate(sources)]
+        self.target = [(target, b"changed" if target in changed else b"%d" % at) for target, at in enumerate(sources)][
+            :ends
+        ]
 
-    def compared(self) -> Compared:
+    def compared(self, log_start: Callable[[], int | None] | None = None) -> Compared:
         opened = SimpleNamespace(first_offset=self.first)
         plan: Any = SimpleNamespace(steps=(), opened=opened)
-        return compare(plan, self.known, self.old, self.new, lambda: self.told or self.log_start)
+        return compare(plan, self.known, self.old, self.new, log_start or (lambda: self.told or self.log_start))
 
     def old(self, first: int) -> Generator[Any, None, None]:
         at = first
