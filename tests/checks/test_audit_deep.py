@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import struct
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crc32c import crc32c
@@ -16,6 +19,7 @@ from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import write_kafka_local
+from tests.cases import each_of
 
 PRODUCER = 7
 FIRST = 20
@@ -84,6 +88,43 @@ def test_a_transaction_that_begins_in_the_segment_before(tmp_path: Path, offset:
     (text,) = written.audit()
     assert text.startswith("transaction index: the transaction of producer 7")
     assert text.endswith(f"begins at offset {FIRST}, and not at {offset}")
+
+
+LAST = 22
+"""The last offset of the first segment. It has two batches."""
+
+
+@each_of(
+    ("suffix", "entries", "told"),
+    [
+        (".index", [(">ii", LAST, 0)], None),
+        (".index", [(">ii", LAST - 1, 0)], "offset index: no batch ends with offset 21"),
+        (".index", [(">ii", LAST, 1 << 20)], "offset index: its last entry is behind the last batch"),
+        (".timeindex", [(">qi", 1 << 60, LAST)], None),
+        (".timeindex", [(">qi", 1, LAST)], "timestamp index: a record at .* up to offset 19, is later than its entry"),
+        (".timeindex", [(">qi", 1 << 60, LAST + 1)], "timestamp index: its entry for .* names offset 23, behind the"),
+        (".txnindex", [(">hqqqq", 0, 8, 3, 5, 3)], "transaction index: no marker at offset 5 aborts a transaction of"),
+    ],
+)
+def test_an_index_that_the_batches_contradict(
+    tmp_path: Path, suffix: str, entries: list[tuple[Any, ...]], told: str | None
+) -> None:
+    """It parses. The end offset of the metadata lies behind the last batch, as after compaction."""
+    written = Written(tmp_path)
+    log = written.file(0, ".log")
+    path = log.with_name(log.name.replace(".log", suffix))
+    path.write_bytes(b"".join(struct.pack(*entry) for entry in entries))
+    texts = written.audit([replace(written.segments[0], end_offset=LAST + 2, max_timestamp_ms=-1)])
+    assert len(texts) == (told is not None), texts
+    assert told is None or re.match(told, texts[0]), texts
+
+
+def test_batches_behind_the_end_offset(tmp_path: Path) -> None:
+    written = Written(tmp_path)
+    for suffix in (".index", ".timeindex"):
+        written.file(0, suffix).write_bytes(b"")
+    texts = written.audit([replace(written.segments[0], end_offset=LAST - 1)])
+    assert "its batches have offsets 0 to 22" in texts
 
 
 @pytest.mark.parametrize("reads", ["segment_bytes", "read_parsed"])
