@@ -87,6 +87,21 @@ def test_what_is_no_data(server: RangeServer, kind: FaultKind, error: type[Remot
     assert text in str(found)
 
 
+@pytest.mark.parametrize(("size_bytes", "text"), [(9, "broke off after 9 of 10 bytes"), (11, "more than the 10 bytes")])
+def test_a_body_has_as_many_bytes_as_its_range(size_bytes: int, text: str) -> None:
+    """Its Content-Length is right. A shorter body would be taken for the end of the object."""
+
+    class Other(Quiet):
+        def do_GET(self) -> None:
+            self.answer(206, bytes(size_bytes), Content_Range="bytes 0-9/100", ETag='"1"')
+
+    store = open_urls({}, Timeouts(30.0, 30.0))
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Other)) as url:
+        with pytest.raises(StorageUnavailable, match=text):
+            store.get_url(f"{url}/a", 0, 10)
+        store.close()
+
+
 @pytest.mark.parametrize("kind", [None, FaultKind.WHOLE])
 def test_an_object_that_is_read_to_its_end_has_a_bound(
     server: RangeServer, monkeypatch: pytest.MonkeyPatch, kind: FaultKind | None
