@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from inspect import Parameter, signature
 from typing import Any, cast
 
 import fsspec
@@ -79,6 +80,13 @@ class LayoutFetcher(ABC):
     def stored_size(self, metadata: RemoteLogSegmentMetadata) -> int | None:
         """As `StoredSizer.stored_size`."""
         return self._layout.stored_size(metadata) if isinstance(self._layout, StoredSizer) else None
+
+
+def _needed(kind: Any) -> list[str]:
+    """The options of a filesystem that have no default."""
+    parameters = list(signature(kind.__init__).parameters.values())[1:]
+    named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    return [each.name for each in parameters if each.default is Parameter.empty and each.kind in named]
 
 
 class ComposedFetcher(LayoutFetcher):
@@ -159,7 +167,8 @@ class ComposedFetcher(LayoutFetcher):
         """A filesystem of this fetcher's own. Raises ConfigError for options that it refuses, MissingExtra, and the
         errors of a fetcher if it asks the store at once.
         """
-        given = options_of(configs)
+        given, kind = options_of(configs), fsspec.AbstractFileSystem
+        options: Mapping[str, Any] = {}
         try:
             kind = self._filesystem_class()
             of_url = kind._get_kwargs_from_urls(configs.get(_URL, ""))
@@ -169,7 +178,9 @@ class ComposedFetcher(LayoutFetcher):
             raise
         except Exception as error:  # some ask the store as soon as they are made
             if isinstance(error, _MISTAKES) and (error.__cause__ is None or failure_of(error.__cause__, "") is None):
+                lacking = ", ".join(OPTIONS + name for name in _needed(kind) if name not in options)
                 what = f"does not take the options {sorted(given)}" if given else "cannot be opened without options"
+                what = f"needs {lacking}" if lacking else what
                 mistake = ConfigError(f"the {self.protocol!r} filesystem {what}", key=OPTIONS + "*")
                 raise mistake from as_cause(error)
             # No object was asked for: a file that is not there is a key's, and the answer is none about an index.

@@ -42,6 +42,7 @@ _VENDED = "vended"
 
 def load_fetcher(config: Config) -> RemoteStorageFetcher:
     """Make and configure the fetcher. Raises ConfigError, and the errors of the fetcher's `configure`."""
+    _check_chain(config.settings.storage_url or "")
     name = _checked_class(config.settings.fetcher_class) or _name_from_url(config)
     path = config.settings.fetcher_class_path
     if path is not None and path not in sys.path:
@@ -71,6 +72,16 @@ def _checked_class(name: str | None) -> str | None:
             hint=f"Give the module by its name, with dots. The URL of the storage belongs in {_URL_KEY}",
         )
     return name
+
+
+def _check_chain(url: str) -> None:
+    """Raise ConfigError for a chain of URLs as fsspec has them: `simplecache::s3://b/tier`."""
+    if "::" in scheme_of(url) or ("::" in url and url.count("://") > 1):
+        raise ConfigError(
+            f"{_URL_KEY} is a chain of URLs (::)",
+            key=_URL_KEY,
+            hint="Give one URL, and what its filesystem needs beside it under remote.storage.options.",
+        )
 
 
 def _checked_url(config: Config) -> dict[str, str]:

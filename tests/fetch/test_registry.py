@@ -61,6 +61,15 @@ def test_a_url_that_lacks_a_slash(url: str) -> None:
     assert "secret" not in str(raised.value)
 
 
+@pytest.mark.parametrize("url", ["simplecache::s3://me:secret@b/tier", "zip:///::file:///tier.zip?secret"])
+@pytest.mark.parametrize("more", [{}, {CLASS: "fsspec"}])
+def test_a_chain_of_urls(url: str, more: dict[str, str]) -> None:
+    """Its first part was taken for a class, or for a file with keys that is not there."""
+    with pytest.raises(ConfigError, match=r"remote\.storage\.url is a chain of URLs \(::\)") as raised:
+        load_fetcher(Config.parse({URL: url, **more}))
+    assert "secret" not in str(raised.value)
+
+
 def test_a_url_with_a_password_that_lacks_its_scheme() -> None:
     for url in ("user:secret@host/tier", "user:secret@host", "user:se@cret@host:80/tier"):
         with pytest.raises(ConfigError, match=r"but no scheme such as https://\. A path") as raised:

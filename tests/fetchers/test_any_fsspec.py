@@ -314,6 +314,20 @@ def test_a_user_with_a_password_is_a_tuple(monkeypatch: pytest.MonkeyPatch) -> N
     assert taken == {"auth": ("me", "s3cret"), "base_url": "https://host/"}
 
 
+@pytest.mark.parametrize("options", [{}, {"auth": '["me", "s3cret"]'}])
+def test_an_option_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, options: dict[str, str]) -> None:
+    """The URL of webdav does not tell its server. The options that were given were blamed."""
+
+    class Host(Slow):
+        def __init__(self, base_url: str, auth: Any = None, **options: Any) -> None:
+            super().__init__()
+
+    monkeypatch.setitem(_registry, "webdav", Host)
+    with pytest.raises(ConfigError, match=r"'webdav' filesystem needs remote\.storage\.options\.base_url") as caught:
+        opened("webdav://host/tier", **options)
+    assert "s3cret" not in str(caught.value)
+
+
 def test_what_nobody_knows() -> None:
     with pytest.raises(ConfigError, match="fsspec knows no filesystem 'nosuch'"):
         opened("nosuch://s3cret@host/x")
