@@ -79,7 +79,10 @@ class DueWork:
         if partition.records.skip_before and feed.chunks:
             partition.records.drop_skipped()
             self._workers.wake(feed)
-        if feed.ending is None or partition.records.are_ready or partition.records.is_torn:
+        if partition.records.are_ready or partition.records.is_torn:
+            return
+        if feed.ending is None:
+            self._workers.wake(feed)  # a handler of a signal may have raised before that, when records were taken
             return
         if partition.state.mode is Mode.REMOTE and feed.is_outdated:
             feed.look_again()

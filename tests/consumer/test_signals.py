@@ -125,6 +125,18 @@ def test_no_record_is_lost_where_the_store_goes_on_after_librdkafka() -> None:
         assert [message.offset() for message in given] == [2, 3], handler.place
 
 
+def test_a_feed_goes_on_although_a_handler_has_ended_the_call_that_wakes_it() -> None:
+    """Else the partition would stand still: the queue of the feed was full, and no record is left to take."""
+    for handler in at_each_place(100):
+        bench = Bench({0: 0}, queued_bytes=1)
+        bench.give(0, range(3))
+        feed = bench.feed(0)
+        for _ in range(4):
+            handler.during(partial(bench.merge.consume, 3, 0))
+            bench.clock.now_s += 0.03
+        assert bench.workers.woken or bench.feed(0) is not feed, handler.place
+
+
 def test_a_hand_over_that_a_handler_ends_is_made_good() -> None:
     for handler in at_each_place(30):
         bench = Bench({0: 0})
