@@ -164,8 +164,11 @@ def test_a_topic_of_the_same_name_is_another_topic(rig: Rig, reader: Reader, new
         reader.locator.partitions(f"{topic}:{old.topic_id}")
 
 
-def test_a_metadata_topic_that_is_created_again(rig: Rig, reader: Reader, new_topic: NewTopic) -> None:
-    """Each time with another number of partitions, 50 as by default, and with the records where they belong then."""
+@pytest.mark.parametrize("counts", of_a_change([[3, 11, 2], [50]]), ids=str)
+def test_a_metadata_topic_that_is_created_again(
+    rig: Rig, reader: Reader, new_topic: NewTopic, counts: list[int]
+) -> None:
+    """Each time with another number of partitions (50 by default), and with the records where they belong then."""
     topic, name = new_topic("moved"), new_topic("metadata")
     create_topic(rig, topic, 4)
     for number in range(4):
@@ -174,7 +177,7 @@ def test_a_metadata_topic_that_is_created_again(rig: Rig, reader: Reader, new_to
     timelines = [reader.locator.timeline(partition) for partition in reader.locator.partitions(topic)]
 
     moved = MetadataTopic(reader.cluster, timeout_ms=10_000, name=name)
-    for count in (3, 50, 2):
+    for count in counts:
         create_topic(rig, name, count, remote_storage_enable="false")
         producer = Producer({"bootstrap.servers": rig.bootstrap, **QUIET})
         for timeline in timelines:
