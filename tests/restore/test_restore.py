@@ -348,6 +348,39 @@ class TestWrongTargets:
         with pytest.raises(ConfigError, match="partition 1 of the target still grows"):
             restore(bucket, tmp_path / "journal", Growing(logs=target.logs))
 
+    def test_a_record_of_the_run_before_that_arrives_now(
+        self, bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The run has looked once at the ends. With these ends it would write the record again."""
+        target, whole = FakeTarget(fails_after=25), expected(bucket, "read_committed")
+        with pytest.raises(KafkaException):
+            restore(bucket, tmp_path / "journal", target)
+
+        class Late(FakeTarget):
+            looks = 0
+
+            def ends(self, partitions: Collection[int]) -> dict[int, int]:
+                self.looks += 1
+                if self.looks == 2:
+                    self.logs[0].append(whole[0][len(self.logs[0])])
+                return super().ends(partitions)
+
+        class TwoLooks:
+            """A deadline that is over after two looks."""
+
+            def __init__(self) -> None:
+                self.looks = iter([False, False])
+
+            @property
+            def is_over(self) -> bool:
+                return next(self.looks, True)
+
+        monkeypatch.setattr(job, "_LOOK_AGAIN_S", 0.0)
+        monkeypatch.setattr(job, "Deadline", SimpleNamespace(after=lambda _: TwoLooks()))
+        late = Late(logs=target.logs)
+        restore(bucket, tmp_path / "journal", late)
+        assert late.logs == whole
+
     def test_a_writer_after_the_end(self, bucket: Path, tmp_path: Path) -> None:
         target = FakeTarget()
         restore(bucket, tmp_path / "journal", target)
