@@ -212,6 +212,28 @@ def test_foreign_names_are_passed_over(name: str) -> None:
     assert list(opened(LOCAL).list_segments(Store({name: b"x"}), None)) == []
 
 
+UUIDS = {"template": "{topic_uuid}/{topic}/{partition}/{segment_uuid}.{file}"}
+
+
+@pytest.mark.parametrize("options", [LOCAL, UUIDS], ids=["local", "uuids"])
+def test_the_segment_of_an_object(options: Mapping[str, str]) -> None:
+    """An audit takes an object of no segment for a left-over, which a user may delete."""
+    layout = opened(options)
+    log, *others = layout.expected_objects(Store({}), SEGMENT)
+    assert (log.kinds, log.size_bytes) == (("log",), 3)
+    assert {kind for each in others for kind in each.kinds} == {each.value for each in IndexType}
+    assert {layout.segment_of(each.name) for each in (log, *others)} == {SEGMENT.segment_id}
+    wrong = [f"{log.name}x", f"old/{log.name}", log.name.replace("my-topic", "my topic")]
+    wrong += [log.name.replace(str(each), 22 * "z") for each in (PARTITION.topic_id, SEGMENT.segment_id.id)]
+    assert {layout.segment_of(name) for name in wrong if name != log.name} == {None}
+
+
+@pytest.mark.parametrize("options", [PINTEREST, CRABKA, MINIO], ids=["pinterest", "crabka", "minio"])
+def test_an_object_that_does_not_tell_its_topic_and_segment(options: Mapping[str, str]) -> None:
+    layout = opened(options)
+    assert {layout.segment_of(each.name) for each in layout.expected_objects(Store({}), SEGMENT)} == {None}
+
+
 def test_a_name_that_the_template_would_write_in_another_way() -> None:
     """The bits of a name are those of its hash, and a name in braces that stands twice has one value."""
     options = {"template": "{md5_bits}/{topic}-{partition}/{topic}/{start_offset}.{file}", "md5.bits": "4"}
