@@ -223,7 +223,7 @@ def test_the_segment_of_an_object(options: Mapping[str, str]) -> None:
     assert (log.kinds, log.size_bytes) == (("log",), 3)
     assert {kind for each in others for kind in each.kinds} == {each.value for each in IndexType}
     assert {layout.segment_of(each.name) for each in (log, *others)} == {SEGMENT.segment_id}
-    wrong = [f"{log.name}x", f"old/{log.name}", log.name.replace("my-topic", "my topic")]
+    wrong = [f"{log.name}x", f"{log.name}/x", f"old/{log.name}", log.name.replace("my-topic", "my topic")]
     wrong += [log.name.replace(str(each), 22 * "z") for each in (PARTITION.topic_id, SEGMENT.segment_id.id)]
     assert {layout.segment_of(name) for name in wrong if name != log.name} == {None}
 
