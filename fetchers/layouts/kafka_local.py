@@ -104,7 +104,7 @@ class KafkaLocalLayout:
         data = read_bounded_index(
             lambda start, end: self._get(store, metadata, suffix, start, end), _name(metadata, suffix)
         )
-        if data is None and self._tree is None:  # the place of the tree is a guess: this raises if no segment is there
+        if self._tree is None:  # its place is a guess, and nothing was found there: this raises if no segment is there
             self._get(store, metadata, ".log", 0, 1)
         return data
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,19 @@ def test_a_chunk_of_another_size_than_its_index_says() -> None:
     manifest["chunkIndex"]["originalChunkSize"] = 99
     objects = written.objects() | {f"{written.name}.rsm-manifest": json.dumps(manifest).encode()}
     with pytest.raises(CorruptSegment, match="a chunk of 99 bytes is stored as a frame of 100"):
+        opened().read_segment(Store(objects), written.metadata, 0, -1)
+
+
+def test_a_frame_that_does_not_have_the_size_that_it_says() -> None:
+    """A frame of 300 bytes has its size in the bytes 5 and 6, less 256."""
+    written = Written(random.Random(7).randbytes(300), 300, is_compressed=True)
+    manifest, objects = written.manifest(), written.objects()
+    manifest["chunkIndex"] |= {"originalChunkSize": 301, "originalFileSize": 301}
+    log = objects[f"{written.name}.log"]
+    assert log[5:7] == (300 - 256).to_bytes(2, "little")
+    objects[f"{written.name}.log"] = log[:5] + (301 - 256).to_bytes(2, "little") + log[7:]
+    objects[f"{written.name}.rsm-manifest"] = json.dumps(manifest).encode()
+    with pytest.raises(CorruptSegment, match="a chunk cannot be decompressed"):
         opened().read_segment(Store(objects), written.metadata, 0, -1)
 
 
