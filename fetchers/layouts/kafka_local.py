@@ -124,8 +124,8 @@ class KafkaLocalLayout:
         tree = self._tree_in(store)
         try:
             answer = ask(tree)
-        except SegmentNotFound:  # a broker's directory may be called as the tree in it
-            if self._tree is not None or self._tree_in(store, listed=True) == tree:
+        except SegmentNotFound:  # a broker's directory may be called as the tree in it, as another thread has seen
+            if self._tree_in(store, listed=True) == tree:
                 raise
             return self._found(store, ask)
         self._tree = tree  # what was found there is there

@@ -341,3 +341,18 @@ def test_options_of_another_layout_are_refused() -> None:
     """A configuration with these keys lacks the name of that layout."""
     with pytest.raises(ConfigError, match=r"'kafka_local' has no option remote\.storage\.layout\.key\.prefix"):
         KafkaLocalLayout().configure({"remote.storage.layout.key.prefix": "tiered/"})
+
+
+def test_another_thread_finds_the_tree_during_a_request() -> None:
+    """A transaction index that is there would count as absent, and the records of its transactions would be given."""
+    layout = KafkaLocalLayout()
+    layout.configure({"remote.storage.url": f"s3://bucket/{TREE}"})  # a broker's directory, called as the tree in it
+
+    class Meanwhile(Store):
+        def get(self, name: str, start: int = 0, end: int = -1) -> bytes:
+            if name == LOG.replace(".log", ".txnindex"):
+                assert layout.read_segment(self, SEGMENT, 0, 3) == b"log"
+            return super().get(name, start, end)
+
+    store = Meanwhile({f"{TREE}/{LOG}": b"log", f"{TREE}/{LOG.replace('.log', '.txnindex')}": b"aborted"})
+    assert layout.read_index(store, SEGMENT, IndexType.TRANSACTION) == b"aborted"
