@@ -85,7 +85,7 @@ def segment_of(name: str, prefix: str, suffixes: tuple[str, ...]) -> RemoteLogSe
     """
     parts = name.rsplit("/", 2)
     suffix = next((suffix for suffix in suffixes if name.endswith(suffix)), None)
-    if len(parts) < 3 or suffix is None:
+    if suffix is None:
         return None
     named = _topic_of(parts[0].rpartition("/")[2], prefix.rpartition("/")[2])
     partition = None if named is None else _partition_of(named, parts[1])

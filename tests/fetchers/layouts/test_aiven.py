@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from fetchers import _retries
 from fetchers.layouts import aiven_cache
 from fetchers.layouts.aiven import AivenLayout
+from fetchers.layouts.aiven_names import main_of
 from remote_fetch.errors import (
     ConfigError,
     CorruptSegment,
@@ -201,6 +202,24 @@ def test_damaged_indexes(key_file: Path) -> None:
         with pytest.raises(CorruptSegment) as caught:
             layout.read_index(store, written.metadata, IndexType.TRANSACTION)
         assert caught.value.object_name == f"{written.name}.indexes"
+
+
+@pytest.mark.parametrize("prefix", ["", "old/tier-"])
+def test_the_segment_of_an_object(prefix: str) -> None:
+    """An audit takes an object of no segment for a left-over, which a user may delete."""
+    layout = opened(**({"key__prefix": prefix} if prefix else {}))
+    stem = main_of(Written(b"").metadata)
+    names = [f"{prefix}{stem}{suffix}" for suffix in (".log", ".indexes", ".rsm-manifest")]
+    assert {layout.segment_of(name) for name in names} == {SEGMENT_ID}
+    log, ids = names[0], (PARTITION.topic_id, SEGMENT_ID.id)
+    wrong = [
+        f"{log}x",
+        log.removesuffix(".log"),
+        f"x{stem}.log",
+        *(f"{prefix}{stem.split('/', 1)[0]}{end}.log" for end in ("", "/3")),
+    ]
+    wrong += [log.replace(str(each), 22 * "z") for each in ids] + [log.replace(f"/{PARTITION.partition}/", "/00/")]
+    assert {layout.segment_of(name) for name in wrong if prefix or not name.startswith("x")} == {None}
 
 
 def test_a_chunk_of_another_size_than_its_index_says() -> None:

@@ -356,3 +356,20 @@ def test_another_thread_finds_the_tree_during_a_request() -> None:
 
     store = Meanwhile({f"{TREE}/{LOG}": b"log", f"{TREE}/{LOG.replace('.log', '.txnindex')}": b"aborted"})
     assert layout.read_index(store, SEGMENT, IndexType.TRANSACTION) == b"aborted"
+
+
+@each_of(
+    ("name", "is_it"),
+    [
+        (LOG, True),
+        (f"{TREE}/{LOG}", True),
+        (f"{LOG}x", False),
+        (f"{STEM}.log", False),
+        (f"{FOLDER}/notes.txt", False),
+        (f"orders-0-{22 * 'z'}/{STEM}.log", False),
+        (f"{FOLDER}/{7:020d}-{22 * 'z'}.log", False),
+    ],
+)
+def test_the_segment_of_an_object(name: str, is_it: bool) -> None:
+    """An audit takes an object of no segment for a left-over, which a user may delete."""
+    assert KafkaLocalLayout().segment_of(name) == (SEGMENT_ID if is_it else None)
