@@ -60,12 +60,18 @@ def test_an_answer_at_the_end_of_the_object() -> None:
         ("bytes 1-9/100", 0, 10, None),
         ("bytes 0-9/5", 0, 10, None),  # more than there is
         ("bytes 9-8/9", 0, 9, None),
+        ("bytes 9-4/5", 9, 20, None),  # less than no byte
     ],
 )
 def test_bytes_that_were_asked_for(header: str, start: int, end: int | None, size_bytes: int | None) -> None:
     found = ContentRange.parse(header)
     assert found is not None
     assert found.size_of(start, end) == size_bytes
+
+
+def test_the_whole_object_that_names_a_range_of_it() -> None:
+    with pytest.raises(StorageUnavailable, match="bytes 5 to 9 of 100"):
+        size_of_range(0, 20, "bytes 5-9/100", 5)
 
 
 @given(st.integers(0, 100), st.none() | st.integers(1, 200), st.integers(1, 100), st.booleans())
