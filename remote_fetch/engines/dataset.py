@@ -42,7 +42,7 @@ class TopicDataset(ds.Dataset):
         `columns` may have expressions by name. `options` are those of `pyarrow.dataset.Scanner.from_batches`.
         """
         made = dict(columns) if isinstance(columns, Mapping) else None
-        wanted = list(self._scan.columns if columns is None or made is not None else columns)
+        wanted = list(self.schema.names if columns is None or made is not None else columns)
         schema = pa.schema([self.schema.field(name) for name in wanted])
         reader = pa.RecordBatchReader.from_batches(schema, self._scan.batches(wanted, filter))
         return ds.Scanner.from_batches(reader, columns=made, **options)

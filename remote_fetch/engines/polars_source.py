@@ -55,7 +55,7 @@ def lazy_frame(scan: TopicScan) -> pl.LazyFrame:
     def source(
         with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
     ) -> Iterator[pl.DataFrame]:
-        shown = list(scan.columns) if with_columns is None else with_columns
+        shown = list(scan.schema.names) if with_columns is None else with_columns
         read = list(shown)
         if predicate is not None:
             read += [name for name in predicate.meta.root_names() if name not in read]

@@ -10,6 +10,7 @@ from typing import Any
 
 import duckdb
 import polars as pl
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
@@ -108,6 +109,22 @@ def test_quarantine_is_columns_of_their_own(tmp_path: Path, engine: str) -> None
         with duckdb.connect() as connection:
             relation = scan.duckdb(connection).filter("value_error is not null").project('value_raw, "offset"')
             assert relation.fetchall() == [(b'{"a": "x"}', 1)]
+
+
+@each_of("engine", ["arrow", "dataset", "polars", "duckdb"])
+def test_quarantine_is_there_if_no_column_is_named(tmp_path: Path, engine: str) -> None:
+    scan = json_scan(tmp_path, "quarantine")
+    if engine == "arrow":
+        given = pa.Table.from_batches(scan.batches())
+    elif engine == "dataset":
+        given = scan.dataset().to_table()
+    elif engine == "polars":
+        given = scan.polars().collect().to_arrow()
+    else:
+        with duckdb.connect() as connection:
+            given = scan.duckdb(connection).to_arrow_table()
+    assert given.schema.names == scan.schema.names
+    assert given["value_raw"].to_pylist() == [None, b'{"a": "x"}', None]
 
 
 def test_what_is_wrong_is_known_at_once(tmp_path: Path, registry: RegistryDouble) -> None:
