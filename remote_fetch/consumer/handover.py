@@ -187,23 +187,31 @@ class Handover:
         it go on. In a group whose rebalances are not incremental, librdkafka refuses to assign single partitions.
         """
         self._forget_stored(partitions)
-        is_unassigned = self._unassigned_alone(partitions)
-        self._librdkafka.resume(
-            [partition.topic_partition() for partition in partitions if not partition.state.is_paused]
-        )
-        if not is_unassigned:
-            self._assign_all(partitions, offset, leader_epoch)
-            return
         starts = [partition.assignable(offset, leader_epoch) for partition in partitions]
-        self._librdkafka.incremental_assign(starts)
-        for partition in partitions:
-            partition.stored.lose()
+        try:
+            is_unassigned = self._unassigned_alone(partitions)
+            self._librdkafka.resume(
+                [partition.topic_partition() for partition in partitions if not partition.state.is_paused]
+            )
+            if not is_unassigned:
+                self._assign_all(partitions, offset, leader_epoch)
+                return
+            self._librdkafka.incremental_assign(starts)
+        except KafkaException:
+            raise
+        except BaseException:  # a handler of a signal has raised, and none of the partitions may be lost
+            held = set(map(key_of, self._librdkafka.assignment()))
+            if missing := [start for start in starts if key_of(start) not in held]:
+                self._librdkafka.incremental_assign(missing)
+            raise
 
     def _forget_stored(self, partitions: Sequence[AssignedPartition]) -> None:
         """Let librdkafka forget what is stored, which `Positions` stores again after the assignment.
 
         With automatic commits it would commit that when it unassigns, also before what the group has committed.
         """
+        for partition in partitions:
+            partition.stored.lose()
         if self._settings.commits:
             with contextlib.suppress(KafkaException):  # the assignment meets the same error, and raises it
                 self._librdkafka.store_offsets(offsets=[partition.topic_partition() for partition in partitions])
@@ -229,10 +237,9 @@ class Handover:
                 found = self._next(partition)
                 starts.append(partition.assignable(found.offset, found.leader_epoch))
         self._forget_stored(partitions)
-        self._librdkafka.assign(starts)
-        for partition, start in zip(partitions, starts, strict=True):
+        for partition, start in zip(partitions, starts, strict=True):  # first: librdkafka forgets its positions
             partition.enter(partition.state.assigned_again(start.offset, start.leader_epoch))
-            partition.stored.lose()
+        self._librdkafka.assign(starts)
 
 
 @contextlib.contextmanager

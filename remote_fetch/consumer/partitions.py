@@ -230,10 +230,11 @@ class Partitions:
             if offset != STORED:
                 self._transitions.begin_at(partition, offset)
             else:
-                partition.enter(partition.state.unanswered(self._clock() + _UNANSWERED_S))
                 unanswered.append(partition)
         if unanswered:
             self._handover.assign_again(unanswered, STORED)
+        for partition in unanswered:  # last: a handler of a signal may raise, and then this is called again
+            partition.enter(partition.state.unanswered(self._clock() + _UNANSWERED_S))
 
     def drop(self, partitions: Iterable[TopicPartition] | None) -> None:
         """Drop partitions that are no longer assigned. None: all partitions."""

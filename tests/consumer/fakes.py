@@ -109,8 +109,10 @@ class FakeLibrdkafka:
     def incremental_unassign(self, partitions: list[TopicPartition], /) -> None:
         if self.rebalances_eagerly:
             raise KafkaException(KafkaError(KafkaError._STATE))
-        self.stopped -= {partition.partition for partition in partitions}
         gone = {(partition.topic, partition.partition) for partition in partitions}
+        if not gone <= {(each.topic, each.partition) for each in self.assigned}:
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
+        self.stopped -= {partition.partition for partition in partitions}
         self.assigned = [each for each in self.assigned if (each.topic, each.partition) not in gone]
         self.calls.append(("incremental_unassign", [partition.partition for partition in partitions]))
 

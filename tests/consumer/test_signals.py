@@ -175,6 +175,50 @@ def test_the_groups_answer_is_used_although_a_handler_ends_that() -> None:
         assert [bench.feed(number).first_offset for number in (0, 1)] == [5, 7], handler.place
 
 
+@pytest.mark.parametrize("way", ["poll", "consume"])
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_a_partition_stays_assigned_although_a_handler_ends_its_new_assignment(way: str, *, is_answered: bool) -> None:
+    """librdkafka is not to ask the group, or has stopped the partition: then it assigns the partition again."""
+    for handler in at_each_place(30):
+        bench = Bench({0: STORED if not is_answered else 0, 1: 0})
+        if is_answered:
+            bench.end(0, 8)
+            bench.run_due_work()
+            bench.librdkafka.live.append(error_of(0, KafkaError._AUTO_OFFSET_RESET, 8))
+        else:
+            bench.group.answer()
+        call = partial(bench.merge.poll, 0) if way == "poll" else partial(bench.merge.consume, 2, 0)
+        for _ in range(4):
+            with suppress(Alarm):  # one that was kept
+                handler.during(call)
+            if is_answered and bench.partition(0).feed is not None:
+                bench.end(0, 8)
+            bench.clock.now_s += 0.03
+        held = {each.partition for each in bench.librdkafka.assignment()}
+        assert held == {0, 1} == {number for _, number in bench.partitions.assigned}, handler.place
+        calls = bench.librdkafka.calls_since()
+        assert is_answered or ("incremental_assign", [(0, STORED)]) in calls, handler.place
+
+
+def test_the_other_partitions_go_on_although_a_handler_ends_an_assignment_of_all() -> None:
+    """librdkafka forgets its positions with it. If it is made once more, no record comes twice."""
+    for handler in at_each_place(30):
+        bench = Bench({0: 0, 1: 0})
+        for number in (0, 1):
+            bench.end(number, 8)
+        bench.run_due_work()
+        bench.librdkafka.rebalances_eagerly = True
+        bench.librdkafka.stopped = {0}
+        bench.librdkafka.positions = {1: 50}
+        bench.librdkafka.calls_since()
+        handler.during(partial(bench.partitions.seek, bench.partition(0), OFFSET_END))
+        bench.run_due_work(after_s=0.03)
+        assigned = [call for call in bench.librdkafka.calls_since() if call[0] == "assign"]
+        assert bool(assigned) is (bench.partition(0).state.offset == OFFSET_END), handler.place
+        assert all((1, 50) in starts for _, starts in assigned), handler.place
+        assert not assigned or bench.partition(1).state.offset == 50, handler.place
+
+
 def test_a_feed_is_dropped_although_a_handler_ends_that(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it would go on, and keep its records until the consumer is closed."""
     bench = Bench({0: 0})
