@@ -205,6 +205,24 @@ def test_a_run_after_the_end_writes_nothing(bucket: Path, tmp_path: Path) -> Non
     assert target.logs == expected(bucket, "read_committed")
 
 
+def test_the_journal_is_on_disk_before_the_next_records_are_sent(bucket: Path, tmp_path: Path) -> None:
+    """Else a run that is killed leaves more records in doubt, and does not say how far it has read."""
+    journal = tmp_path / "journal"
+
+    class Looking(FakeTarget):
+        def flush(self) -> None:
+            lines = journal.read_bytes()
+            assert lines.endswith(b"\n")
+            assert b'"reads"' in lines
+            noted = {number: sum(run.records for run in each.runs()) for number, each in read_maps(journal)[1].items()}
+            assert noted == {number: len(log) for number, log in self.logs.items()}
+            super().flush()
+
+    target = Looking()
+    restore(bucket, journal, target)
+    assert target.flushes > 1
+
+
 class TestRetentionBetweenRuns:
     """The old log loses its first records after a run has died. A batch has ten records."""
 
