@@ -15,7 +15,7 @@ from remote_fetch.checks import audit_book
 from remote_fetch.checks.audit_book import AuditBook
 from remote_fetch.checks.audit_deep import DeepAudit
 from remote_fetch.checks.audit_rows import TopicTotals
-from remote_fetch.checks.audit_rules import is_one_word, start_of
+from remote_fetch.checks.audit_rules import is_one_word, judge_order, start_of
 from remote_fetch.checks.audit_segment import faults_of, life_of
 from remote_fetch.checks.findings import SEVERITIES, Finding, FindingKind, Severity
 from remote_fetch.errors import ConfigError, CorruptSegment, UnknownTopic
@@ -41,6 +41,7 @@ from remote_fetch.model import (
 from remote_fetch.testing.metadata_records import encode_metadata_record, encode_tagged_fields
 from tests.checks.audited import NOW_MS, AuditedTier, Event
 from tests.golden.conftest import AIVEN_SETS, SETS, AivenTier, Tier
+from tests.scan.bucket import plain_log
 from tools.fuzz_batches import reseal_log
 
 KIND = FindingKind
@@ -352,6 +353,13 @@ def test_a_planted_defect_is_found_and_nothing_else(sound: AuditedTier, name: st
     segment_id = None if segment is None else segment.segment_id
     assert {(finding.kind, finding.segment_id) for finding in found} == {(planted.kind, segment_id)}
     assert all(finding.text for finding in found)
+
+
+@pytest.mark.parametrize(("log_start", "told"), [(None, "20 to 39"), (30, "30 to 39"), (40, None)])
+def test_a_hole_counts_from_the_log_start_on(log_start: int | None, told: str | None) -> None:
+    first, _, third = (segment.metadata for segment in plain_log().segments())
+    found = [finding.text for finding in judge_order([first, third], lambda partition: log_start)]
+    assert found == ([] if told is None else [f"no segment has the offsets {told} before it"])
 
 
 def test_a_lost_log_is_one_finding_of_a_deep_audit(sound: AuditedTier) -> None:
