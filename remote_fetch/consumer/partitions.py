@@ -261,7 +261,11 @@ class Partitions:
         kept = set(map(key_of, held))
         self.drop([partition.topic_partition() for key, partition in self.assigned.items() if key not in kept])
         if begun := self.untracked(held):
-            self.begin(begun, replaces=False)
+            try:
+                self.begin(begun, replaces=False)
+            except BaseException:  # a handler of a signal has raised: the next look begins with them
+                self.drop(begun)
+                raise
         fetching = [partition.topic_partition() for partition in self.assigned.values() if partition.state.is_fetching]
         self._librdkafka.resume(fetching)
 

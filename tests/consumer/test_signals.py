@@ -275,6 +275,19 @@ def test_what_is_assigned_is_what_is_read_although_a_handler_ends_a_change(tmp_p
             remote.close()
 
 
+@pytest.mark.parametrize("way", ["poll", "consume"])
+def test_what_librdkafka_has_is_read_although_a_second_handler_ends_the_look_at_it(way: str) -> None:
+    for handler in at_each_place(30):
+        bench = Bench({})
+        bench.librdkafka.assigned = [TopicPartition("t", 0, 5), TopicPartition("t", 1, 5)]
+        bench.merge._callbacks.keep(Alarm())
+        call = partial(bench.merge.poll, 0) if way == "poll" else partial(bench.merge.consume, 2, 0)
+        for _ in range(3):
+            handler.during(call)
+            bench.clock.now_s += 0.03
+        assert [bench.feed(number).first_offset for number in (0, 1)] == [5, 5], handler.place
+
+
 @pytest.mark.parametrize(("first", "second"), [("poll", "poll"), ("consume", "consume"), ("consume", "poll")])
 def test_librdkafka_is_sent_back_to_what_its_call_has_dropped(first: str, second: str) -> None:
     bench = Bench({0: 0, 1: 0, 2: END, 3: END})
