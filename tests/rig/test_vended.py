@@ -437,7 +437,7 @@ def test_a_service_that_lies(scene: Scene, what: str) -> None:
     through(scene, "read_committed", partial(told, what))
 
 
-@pytest.mark.parametrize("limit", of_a_change([{"maxOffsetsPerTrigger": "50"}, {"maxBytesPerTrigger": "20000"}]))
+@pytest.mark.parametrize("limit", of_a_change([{"maxOffsetsPerTrigger": "110"}, {"maxBytesPerTrigger": "20000"}]))
 def test_a_limited_stream_of_spark_with_a_service_that_lies(scene: Scene, limit: dict[str, str]) -> None:
     with scene.vended.edited(partial(told, "another topic")) as relay:
         given = {**spark_options(scene, "read_committed"), "remote.locator.url": relay.url, **limit}
