@@ -203,9 +203,9 @@ class Registry:
         return _concern_readers(getattr(rules, "encoding_rules", None))
 
     def _ask(self, ask: Callable[[Any], T], subject: str | None, what: str, may_lack_path: bool = False) -> T:
-        """`may_lack_path`: any 404 of a registry means unknown, and a proxy's does not.
+        """`may_lack_path`: any 404 means unknown if a registry gave it. Karapace and Apicurio have no path for GUIDs.
 
-        Karapace and Apicurio have no path for GUIDs.
+        If the 404 may be a proxy's, a second question tells. Raises RegistryUnavailable for a proxy's.
         """
         client, self._until = self._open(), Deadline.after(self._wait_s)
         from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError  # noqa: PLC0415 - an extra
@@ -221,7 +221,8 @@ class Registry:
                 ) from None
             if may_lack_path and status == 404 and error.error_code not in _MISSING_ID:
                 # Each registry has a path for ids. A proxy whose registry is away answers 404 there, too.
-                self._ask(lambda client: _schema(client.get_schema(_ANY_ID)), None, what)
+                with suppress(UnknownSchema):
+                    self._ask(lambda client: _schema(client.get_schema(_ANY_ID)), None, str(_ANY_ID))
             if status == 404 and (error.error_code in _MISSING_ID or subject is not None or may_lack_path):
                 named = f"the subject {subject}, version {what}" if subject is not None else f"the schema of {what}"
                 hint = "Choose another with value.schema.subject or key.schema.subject"

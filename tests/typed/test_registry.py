@@ -95,6 +95,18 @@ def test_a_proxys_answer_for_a_reference_says_nothing_of_the_value(double: Regis
     assert [name for name, _ in registry.written(ref).references] == ["part"]
 
 
+def test_a_reference_that_is_missing_is_named_by_its_subject(double: RegistryDouble) -> None:
+    """Whatever a registry's 404 for it looks like."""
+    double.register("part", INT["schema"])
+    double.register("top", INT["schema"], references=[("part", "part", 1)])
+    answer = double.answer
+    double.answer = (  # type: ignore[method-assign]
+        lambda path: (404, "no such page") if path.startswith("/subjects/part/") else answer(path)
+    )
+    with pytest.raises(UnknownSchema, match="does not know the subject part, version 1"):
+        registry_of(double).version("top", "1")
+
+
 def test_a_registry_that_knows_no_subject_is_at_the_right_path(double: RegistryDouble) -> None:
     with pytest.raises(UnknownSchema, match=r"or key\.schema\.subject$"):
         registry_of(double).version("a", "latest")
