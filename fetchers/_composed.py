@@ -82,11 +82,11 @@ class LayoutFetcher(ABC):
         return self._layout.stored_size(metadata) if isinstance(self._layout, StoredSizer) else None
 
 
-def _needed(kind: Any) -> list[str]:
+def _needed(kind: Any) -> set[str]:
     """The options of a filesystem that have no default."""
     parameters = list(signature(kind.__init__).parameters.values())[1:]
     named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
-    return [each.name for each in parameters if each.default is Parameter.empty and each.kind in named]
+    return {each.name for each in parameters if each.default is Parameter.empty and each.kind in named}
 
 
 class ComposedFetcher(LayoutFetcher):
@@ -167,8 +167,8 @@ class ComposedFetcher(LayoutFetcher):
         """A filesystem of this fetcher's own. Raises ConfigError for options that it refuses, MissingExtra, and the
         errors of a fetcher if it asks the store at once.
         """
-        given, kind = options_of(configs), fsspec.AbstractFileSystem
-        options: Mapping[str, Any] = {}
+        given = options_of(configs)
+        options: Mapping[str, Any] | None = None
         try:
             kind = self._filesystem_class()
             of_url = kind._get_kwargs_from_urls(configs.get(_URL, ""))
@@ -178,9 +178,9 @@ class ComposedFetcher(LayoutFetcher):
             raise
         except Exception as error:  # some ask the store as soon as they are made
             if isinstance(error, _MISTAKES) and (error.__cause__ is None or failure_of(error.__cause__, "") is None):
-                lacking = ", ".join(OPTIONS + name for name in _needed(kind) if name not in options)
                 what = f"does not take the options {sorted(given)}" if given else "cannot be opened without options"
-                what = f"needs {lacking}" if lacking else what
+                if options is not None and (lacking := _needed(kind) - options.keys()):
+                    what = f"needs {', '.join(OPTIONS + name for name in sorted(lacking))}"
                 mistake = ConfigError(f"the {self.protocol!r} filesystem {what}", key=OPTIONS + "*")
                 raise mistake from as_cause(error)
             # No object was asked for: a file that is not there is a key's, and the answer is none about an index.

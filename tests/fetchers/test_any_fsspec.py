@@ -328,6 +328,20 @@ def test_an_option_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, opt
     assert "s3cret" not in str(caught.value)
 
 
+def test_a_url_that_cannot_be_understood_lacks_no_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Host(Slow):
+        def __init__(self, host: str, **options: Any) -> None:
+            super().__init__()
+
+        @staticmethod
+        def _get_kwargs_from_urls(path: str) -> dict[str, Any]:
+            raise ValueError("the port is no number")
+
+    monkeypatch.setitem(_registry, "sftp", Host)
+    with pytest.raises(ConfigError, match="the 'sftp' filesystem cannot be opened without options"):
+        opened("sftp://host:port/tier")
+
+
 def test_what_nobody_knows() -> None:
     with pytest.raises(ConfigError, match="fsspec knows no filesystem 'nosuch'"):
         opened("nosuch://s3cret@host/x")
