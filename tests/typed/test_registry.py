@@ -96,7 +96,7 @@ def test_a_proxys_answer_for_a_reference_says_nothing_of_the_value(double: Regis
 
 
 def test_a_reference_that_is_missing_is_named_by_its_subject(double: RegistryDouble) -> None:
-    """Whatever a registry's 404 for it looks like."""
+    """A registry may answer 404 without a code of its own."""
     double.register("part", INT["schema"])
     double.register("top", INT["schema"], references=[("part", "part", 1)])
     answer = double.answer
