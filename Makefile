@@ -66,9 +66,9 @@ define install
 	@$(MAKE) --no-print-directory -j 2 install-project install-packages PACKAGES=$(1)
 endef
 
-# An installer would compile the modules one by one. Here all processors do. A module that no Python can compile is left as it is.
-# A quarter is left out: tests and checks import next to nothing of it, for mypy has libraries beside its modules. The
-# first import compiles such a module, without a warning.
+# An installer would compile the modules one by one. compileall uses all processors, and passes over what no Python can compile.
+# It leaves out a quarter, of which tests and checks import next to nothing: mypy, for one, runs as the libraries beside its
+# modules. The first import compiles such a module, without a warning.
 SELDOM_IMPORTED := /(debugpy|hive_metastore|mypyc?|pygments/lexers|pyspark/(examples|ml|mllib|pandas)|sqlalchemy/testing|tests?|SelfTest)/
 
 install-project:

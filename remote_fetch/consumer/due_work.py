@@ -82,7 +82,7 @@ class DueWork:
         if partition.records.are_ready or partition.records.is_torn:
             return
         if feed.ending is None:
-            self._workers.wake(feed)  # a handler of a signal may have raised before that, when records were taken
+            self._workers.wake(feed)  # a handler of a signal may have raised between the taking of records and this
             return
         if partition.state.mode is Mode.REMOTE and feed.is_outdated:
             feed.look_again()

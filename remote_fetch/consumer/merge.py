@@ -187,7 +187,7 @@ class Merge:
             self._behind = ()
 
     def _take_back(self, *, follows: bool = False) -> None:
-        """After the error of a handler of a signal: librdkafka's positions are after the records that are dropped.
+        """Send librdkafka back after the error of a handler of a signal: it is after the records that are dropped.
 
         `follows`: no record is dropped, because the application gets all that librdkafka gave.
         """

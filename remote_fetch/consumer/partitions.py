@@ -142,7 +142,7 @@ class Partitions:
 
         confluent_kafka drops the records that the call has taken. They cannot be found if reading began at the end of
         the log, and the application has got no record yet. The call may also have taken the error of a partition that
-        librdkafka has stopped: then nothing comes of it.
+        librdkafka has stopped. Then librdkafka gives no record of it until the hand-over is repeated.
         """
         if self.positions.are_frozen:
             return
@@ -253,7 +253,7 @@ class Partitions:
             self._transitions.stop_feed(partition)
 
     def settle(self) -> None:
-        """Go on with what librdkafka has assigned. An error has ended a change of that, or maybe a callback about it.
+        """Go on with what librdkafka has assigned. An error has ended a change of that, or perhaps a callback about it.
 
         librdkafka may also have paused some of the partitions that it keeps.
         """
@@ -282,7 +282,7 @@ class Partitions:
         self.positions.refresh()  # `position` and `commit` take the position before the reset until a record comes
         if self._handover.is_outdated(partition, offset):
             return
-        # If a handler of a signal ends the reset, the hand-over is repeated here, and librdkafka gives its error again.
+        # If a handler of a signal ends the reset, the hand-over is repeated, and librdkafka gives its error again.
         partition.enter(partition.state.doubted(*partition.goes_on_at, self._clock()))
         if truncated_to is None and partition.may_ask_again and self._awaits_committed(partition):
             # While a transaction is open that has sent an offset, librdkafka (2.16) may take it for none if the

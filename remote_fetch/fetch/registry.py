@@ -80,7 +80,7 @@ def _check_chain(url: str) -> None:
         raise ConfigError(
             f"{_URL_KEY} is a chain of URLs (::)",
             key=_URL_KEY,
-            hint="Give one URL, and what its filesystem needs beside it under remote.storage.options.",
+            hint="Give one URL. What its filesystem needs beside it belongs in remote.storage.options.*",
         )
 
 

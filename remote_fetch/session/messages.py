@@ -4,7 +4,8 @@ Rules of the file:
 
 - Nothing here asks a broker.
 - Records that librdkafka cannot decode are an error, because it passes over some of them. Later messages are dropped.
-- The error is made when it is raised. If an object of the raising frame had it, both would keep the client alive.
+- `unreadable` makes the error when it is raised. If a Polled held it, the error would hold the Polled by its traceback.
+  So both would stay, and with them the client.
 """
 
 from __future__ import annotations
