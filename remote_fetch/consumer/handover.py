@@ -237,7 +237,7 @@ class Handover:
                 found = self._next(partition)
                 starts.append(partition.assignable(found.offset, found.leader_epoch))
         self._forget_stored(partitions)
-        for partition, start in zip(partitions, starts, strict=True):  # first: `assign` drops librdkafka's positions
+        for partition, start in zip(partitions, starts, strict=True):  # first: librdkafka forgets its positions
             partition.enter(partition.state.assigned_again(start.offset, start.leader_epoch))
         self._librdkafka.assign(starts)
 
