@@ -68,7 +68,7 @@ class Callbacks:
             _LOG.error("a callback failed", exc_info=self.kept[0])
 
     def raise_kept(self, prepare: Callable[[], None] = lambda: None) -> None:
-        """Raise the error that is kept, if there is one, after `prepare`."""
+        """If an error is kept, call `prepare` and raise the error."""
         if self.kept:
             prepare()
             raise self.kept.pop()

@@ -160,7 +160,7 @@ class MetadataTopic:
     def finish(self) -> None:
         """Save the replays and close the cache. May be called twice. A reading under way ends with Cancelled.
 
-        The part that it has read is saved too. `Replay.since_ms` is its time.
+        The part that it has read is saved too, with the time of `Replay.since_ms`.
         """
         self._is_finished.set()
         self._saver.close()

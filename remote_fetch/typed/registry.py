@@ -141,7 +141,7 @@ class Registry:
             client.close()
 
     def _version_of(self, subject: str, version: int, deleted: bool = False) -> Any:
-        """`deleted`: also a deleted version, as one of a reference may be."""
+        """`deleted`: also a deleted version, as one of a reference may be. A proxy's 404 is no answer about that."""
 
         def ask(client: Any) -> Any:
             return _version(client.get_version(subject, version, deleted))
