@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+from contextlib import suppress
 
 from remote_fetch.consumer.feed import Feed
 from remote_fetch.deadline import Deadline, join_all
@@ -37,7 +38,10 @@ class Workers:
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()  # for `_threads`, `_states`
         self._states: dict[Feed, int] = {}
-        self._news = threading.Event()
+        # A lock of C that `notify` releases and `wait` acquires. In an `Event`, a handler of a signal that raises may
+        # leave the lock inside of it acquired, so that the next `notify` and `wait` never return.
+        self._news = threading.Lock()
+        self._news.acquire()
         self._has_news = False
         self._closed = False
         self._pid = os.getpid()
@@ -74,7 +78,8 @@ class Workers:
     def notify(self) -> None:
         """End the current or the next `wait`, because a feed has records or an ending, or an answer has come."""
         self._has_news = True
-        self._news.set()
+        with suppress(RuntimeError):  # nobody has waited since the last `notify`
+            self._news.release()
 
     def take_news(self) -> bool:
         """Whether `notify` was called since the last call of this method. Its cause can be seen by now."""
@@ -85,8 +90,7 @@ class Workers:
 
     def wait(self, timeout_s: float) -> None:
         """Wait for `notify`, at most this long."""
-        self._news.wait(timeout_s)
-        self._news.clear()
+        self._news.acquire(timeout=max(0.0, timeout_s))
 
     def _work(self) -> None:
         while (feed := self._queue.get()) is not None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
+from itertools import count
+from types import FrameType
 
 import pytest
 
@@ -69,3 +72,32 @@ def test_a_thread_ends_whose_start_a_handler_of_a_signal_interrupted(monkeypatch
     assert workers.close(30) == 0
     started[0].join(30)
     assert not started[0].is_alive()
+
+
+def test_a_wait_that_a_handler_of_a_signal_ended_keeps_nobody_waiting() -> None:
+    """A profiler runs where a handler may run: when a function begins, and after a call of a function in C."""
+    for place in count():
+        workers, left = Workers(), place
+
+        def raising(_frame: FrameType, event: str, _: object) -> None:
+            nonlocal left
+            left -= event in ("call", "c_return")
+            if left < 0:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+        sys.setprofile(raising)
+        try:
+            workers.wait(0.001)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.setprofile(None)
+        notifying = threading.Thread(target=workers.notify, daemon=True)
+        notifying.start()
+        notifying.join(30)
+        assert not notifying.is_alive(), place
+        workers.wait(30)
+        if left >= 0:
+            assert place >= 2
+            return
