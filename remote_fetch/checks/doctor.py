@@ -25,7 +25,15 @@ from remote_fetch.checks.broker_checks import Found, brokers_check, grant, layou
 from remote_fetch.checks.check import Check, State, failed, tried
 from remote_fetch.checks.gain import Gain, Tier, gain_of, open_tier, shape_of
 from remote_fetch.checks.holes import holes_check
-from remote_fetch.checks.storage_checks import SEGMENT, Listed, listed, located, open_fetcher, segment_checks
+from remote_fetch.checks.storage_checks import (
+    SEGMENT,
+    Listed,
+    listed,
+    located,
+    needs_no_listing,
+    open_fetcher,
+    segment_checks,
+)
 from remote_fetch.config import Config
 from remote_fetch.errors import RemoteFetchError, StorageDenied
 from remote_fetch.failures.broker_errors import BrokerStalled, broker_says
@@ -42,7 +50,7 @@ __all__ = ["Doctor"]
 
 _LAYOUT = "remote.storage.layout"
 _SERVERS = "bootstrap.servers"
-_LOCATOR, _LISTING, _SERVICE, _SNAPSHOT = "remote.locator", "listing", "service", "snapshot"
+_LOCATOR, _LISTING, _SERVICE = "remote.locator", "listing", "service"
 _BROKER_TIMEOUT, _LONGEST_WAIT_MS = "fetch.remote.broker.timeout.ms", 20_000
 _SETUP_TIMEOUT, _LONGEST_SETUP_MS = "socket.connection.setup.timeout.ms", 10_000
 _MOST_CORRECTIONS = 3
@@ -162,7 +170,7 @@ class Doctor:
             if session.brokers is None or self.configs.get(_LOCATOR) == _LISTING:
                 yield found.check
                 segment = found.segment
-                if session.brokers is None and self.configs.get(_LOCATOR) == _SNAPSHOT:
+                if session.brokers is None and needs_no_listing(session.config, has_broker=False):
                     check, segment = self._metadata(session)
                     yield check
             else:

@@ -25,7 +25,17 @@ from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.session.session import Session
 from remote_fetch.session.surveyor import listings_of, surveyed
 
-__all__ = ["SEGMENT", "Listed", "config_checks", "listed", "located", "open_fetcher", "open_session", "segment_checks"]
+__all__ = [
+    "SEGMENT",
+    "Listed",
+    "config_checks",
+    "listed",
+    "located",
+    "needs_no_listing",
+    "open_fetcher",
+    "open_session",
+    "segment_checks",
+]
 
 SEGMENT = "segment"
 """The name of the check that reads the head of a segment."""
@@ -67,7 +77,7 @@ def config_checks(config: Config, topic: str | None) -> Iterator[Check]:
             return
         with session:
             segment = found.segment
-            if has_broker or config.settings.locator == "snapshot":
+            if needs_no_listing(config, has_broker=has_broker):
                 check, first = tried("metadata", url, lambda: located(session, topic))
                 yield check
                 segment = first or segment
@@ -90,16 +100,20 @@ def open_session(config: Config) -> tuple[str, Session]:
     return session.configured_locator.name, session
 
 
+def needs_no_listing(config: Config, *, has_broker: bool) -> bool:
+    """Whether the brokers or saved timelines tell the segments."""
+    return has_broker or config.settings.locator == "snapshot"
+
+
 def listed(config: Config, fetcher: RemoteStorageFetcher, topic: str | None, *, has_broker: bool) -> Listed:
-    """Look for the first segment of a topic (None: any) by listing. With brokers or a saved timeline none is needed."""
+    """Look for the first segment of a topic (None: any) by listing."""
     if not isinstance(fetcher, SegmentLister):
         return Listed(Check("list", State.SKIPPED, "the fetcher cannot list segments"))
     try:
         found = next(fetcher.list_segments(None if topic is None else split_topic(topic)[0]), None)
     except RemoteFetchError as error:
         check = failed("list", config.settings.storage_url, error)
-        is_told = has_broker or config.settings.locator == "snapshot"
-        if isinstance(error, (Unlocatable, UnsupportedFormat)) and is_told:
+        if isinstance(error, (Unlocatable, UnsupportedFormat)) and needs_no_listing(config, has_broker=has_broker):
             return Listed(Check("list", State.SKIPPED, check.text))
         better = (error.key, error.better) if isinstance(error, ConfigError) and error.key and error.better else None
         return Listed(check, better=better, error=error)
