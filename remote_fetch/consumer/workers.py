@@ -78,7 +78,7 @@ class Workers:
     def notify(self) -> None:
         """End the current or the next `wait`, because a feed has records or an ending, or an answer has come."""
         self._has_news = True
-        with suppress(RuntimeError):  # nobody has waited since the last `notify`
+        with suppress(RuntimeError):  # raised if no `wait` has taken the lock since the last `notify`
             self._news.release()
 
     def take_news(self) -> bool:
