@@ -31,6 +31,7 @@ _CLIENT_PREFIX = "remote.locator."
 _OUR_PREFIXES = ("fetch.remote.", "remote.storage.", "remote.locator", "schema.registry")
 _LIKE_OURS = 0.85
 """How similar an unknown key must be to a key of this package to count as its misspelling (difflib's ratio)."""
+_ALL_KEYS = "`remote-fetch config keys` lists all keys"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +134,13 @@ def _as_text(value: str | int | bool) -> str:
 
 def _refuse_misspelling(name: str) -> None:
     lowered = name.lower()
+    if lowered in PREFIX_KEYS:
+        raise ConfigError(f"{name!r} is the beginning of a key: a name follows it", key=name, hint=_ALL_KEYS)
     ours = lowered.startswith(_OUR_PREFIXES)
     near = difflib.get_close_matches(lowered, [*KEYS, *PREFIX_KEYS], n=1, cutoff=0.0 if ours else _LIKE_OURS)
     if ours or near:
         raise ConfigError(
             f"unknown configuration key {name!r}; the nearest one is {near[0]!r}",
             key=name,
-            hint="`remote-fetch config keys` lists all keys",
+            hint=_ALL_KEYS,
         )

@@ -167,7 +167,6 @@ def test_objects_and_arrays_become_json() -> None:
         ("fetch.remot.enabled", "fetch.remote.enabled"),
         ("Remote.Storage.Url", "remote.storage.url"),
         ("remote.storage.option.key", "remote.storage.options."),
-        (OPTIONS, OPTIONS),
     ],
 )
 def test_misspellings_are_errors_that_name_the_nearest_key(name: str, nearest: str) -> None:
@@ -176,6 +175,15 @@ def test_misspellings_are_errors_that_name_the_nearest_key(name: str, nearest: s
     assert repr(nearest) in str(caught.value)
     assert caught.value.key == name
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("prefix", [*PREFIX_KEYS, "Remote.Storage.Options."])
+def test_a_prefix_alone_is_no_key(prefix: str) -> None:
+    with pytest.raises(
+        ConfigError, match=f"^'{re.escape(prefix)}' is the beginning of a key: a name follows it"
+    ) as caught:
+        Config.parse({prefix: "s3cret"})
+    assert caught.value.key == prefix
 
 
 @pytest.mark.parametrize("prefix", ["fetch.remote.", "remote.storage.", "remote.locator"])
