@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from remote_fetch.errors import ConfigError, UnknownTopic
 from remote_fetch.model import MAX_OFFSET, IsolationLevel, TopicIdPartition
-from remote_fetch.prepare.bounds import Bound, UserBound, parse_bound
+from remote_fetch.prepare.bounds import Bound, UserBound, parse_bound, whole_number
 
 __all__ = [
     "bounds_by_partition",
@@ -51,15 +51,17 @@ def check_observer(observer: object) -> None:
 def parse_isolation(value: object, config: object = None, option: str | None = None) -> IsolationLevel:
     """The isolation level that `value` names, spelled as in Kafka. None: that of `config`, or read_committed.
 
-    A `config` that is no dict names none: `Config.parse` refuses it.
+    A `config` names it in upper or lower case, as librdkafka takes it. One that is no dict names none: `Config.parse`
+    refuses it.
 
     Raises ConfigError for any other value. The error names the key, or the `option` of the command line that has the
     value. None: the argument `isolation`.
     """
+    level: object
     if value is None:
         named = config.get(_KEY) if isinstance(config, Mapping) else None
-        level = IsolationLevel.READ_COMMITTED.value if named is None else named
-        key, given = _KEY, f"{_KEY}={level}"
+        level = IsolationLevel.READ_COMMITTED.value if named is None else str(named).lower()
+        key, given = _KEY, f"{_KEY}={named}"
     else:
         level, key = value, option or "isolation"
         given = f"isolation={value!r}" if option is None else f"{option} {value}"
@@ -74,9 +76,11 @@ def parse_numbers(wanted: Iterable[int] | None) -> list[int] | None:
     """The numbers of the wanted partitions, sorted, each once; None for all partitions."""
     if wanted is None:
         return None
-    if not _are_numbers(wanted):
+    numbers = {whole_number(number) for number in wanted} if isinstance(wanted, Iterable) else {None}
+    known = [number for number in numbers if number is not None]
+    if len(known) < len(numbers):
         raise ConfigError(f"partitions={wanted!r}: give partition numbers", key="partitions")
-    return sorted(set(wanted))
+    return sorted(known)
 
 
 def choose_partitions(
@@ -116,13 +120,11 @@ def parse_log_starts(value: int | Mapping[int, int] | None, numbers: Collection[
     strangers = [number for number in starts if number not in numbers]
     if strangers:
         raise ConfigError(f"log_start names partitions that are not read: {strangers}", key="log_start")
-    for number, offset in starts.items():
-        if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= MAX_OFFSET:
-            raise ConfigError(f"log_start of partition {number} is {offset!r}: give an offset", key="log_start")
-    return starts
+    return {number: _log_start(number, offset) for number, offset in starts.items()}
 
 
-def _are_numbers(wanted: object) -> bool:
-    return isinstance(wanted, Collection) and all(
-        isinstance(number, int) and not isinstance(number, bool) for number in wanted
-    )
+def _log_start(number: int, offset: object) -> int:
+    start = whole_number(offset)
+    if start is None or not 0 <= start <= MAX_OFFSET:
+        raise ConfigError(f"log_start of partition {number} is {offset!r}: give an offset", key="log_start")
+    return start

@@ -11,6 +11,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from typing import TypeAlias
 from remote_fetch.errors import ConfigError, OffsetOutOfRange
 from remote_fetch.prepare.view import OpenPartition
 
-__all__ = ["Bound", "Edge", "LookUp", "Timestamp", "UserBound", "offset_of", "parse_bound", "resolve"]
+__all__ = ["Bound", "Edge", "LookUp", "Timestamp", "UserBound", "offset_of", "parse_bound", "resolve", "whole_number"]
 
 UserBound: TypeAlias = "int | str | datetime | Mapping[int, int | str | datetime]"
 """A bound as users write it. A mapping has one for each partition."""
@@ -66,13 +67,22 @@ def parse_bound(value: object, name: str) -> Bound:
     if isinstance(value, datetime):
         aware = value.replace(tzinfo=UTC) if value.tzinfo is None else value
         return Timestamp(-((_EPOCH - aware) // _MILLISECOND))  # rounded up; timestamp() would not be exact
-    if isinstance(value, int) and not isinstance(value, bool) and value >= -2:
-        return Edge(value) if value < 0 else value
+    offset = whole_number(value)
+    if offset is not None and offset >= -2:
+        return Edge(offset) if offset < 0 else offset
     raise ConfigError(
         f"{name}={value!r} is no bound",
         key=name,
         hint="Give an offset, 'earliest', 'latest', a datetime, an ISO 8601 string, or a dict of these by partition",
     )
+
+
+def whole_number(value: object) -> int | None:
+    """A whole number as an `int`, also one of another library, such as NumPy's. None: it is none, or a boolean."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
 
 
 def _parse_text(text: str, name: str) -> int | datetime:

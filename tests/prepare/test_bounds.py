@@ -42,6 +42,7 @@ from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import SegmentOptions, encode_offset_index, encode_time_index
 from remote_fetch.testing.strategies import segment_options
 from tests.cases import each_of
+from tests.prepare.other_number import OtherNumber
 from tests.scan.bucket import (
     COMMITTED,
     DENSE,
@@ -71,6 +72,8 @@ class TestParse:
             (-1, Edge.LATEST),
             (0, 0),
             ("17", 17),
+            (OtherNumber(17), 17),
+            (OtherNumber(-2), Edge.EARLIEST),
             (2**63 - 1, 2**63 - 1),
             (datetime(1970, 1, 1, 0, 0, 1), Timestamp(1000)),
             (datetime(1970, 1, 1, 1, 0, 1, tzinfo=timezone(timedelta(hours=1))), Timestamp(1000)),

@@ -17,6 +17,7 @@ from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
+from tests.prepare.other_number import OtherNumber
 from tests.scan.bucket import COMMITTED, UNCOMMITTED, Bucket
 
 
@@ -47,10 +48,27 @@ def test_isolation() -> None:
         parse_isolation("none")
 
 
+def test_the_isolation_of_a_configuration() -> None:
+    assert parse_isolation(None, {}) is COMMITTED
+    assert parse_isolation(None, {"isolation.level": None}) is COMMITTED
+    assert parse_isolation(None, {"isolation.level": UNCOMMITTED}) is UNCOMMITTED
+    assert parse_isolation(None, {"isolation.level": "READ_UNCOMMITTED"}) is UNCOMMITTED
+    assert parse_isolation("read_committed", {"isolation.level": "read_uncommitted"}) is COMMITTED
+    with pytest.raises(ConfigError, match=r"^isolation\.level=Committed: choose") as caught:
+        parse_isolation(None, {"isolation.level": "Committed"})
+    assert caught.value.key == "isolation.level"
+
+
 def test_partitions() -> None:
     bucket = bucket_of(3)
     assert numbers(plan(bucket)) == [0, 1, 2]
     assert numbers(plan(bucket, partitions=[2, 0, 2])) == [0, 2]
+    assert numbers(plan(bucket, partitions=iter([2, 0]))) == [0, 2]
+    assert numbers(plan(bucket, partitions=[OtherNumber(2)])) == [2]
+    for wrong in (1, "1", [0, "1"], [0, 1.0], [True], [None]):
+        with pytest.raises(ConfigError, match="give partition numbers") as caught:
+            plan(bucket, partitions=wrong)
+        assert caught.value.key == "partitions"
     heard: list[Event] = []
     assert numbers(plan(bucket, heard.append, partitions=[])) == []
     assert not any(isinstance(event, Notice) and event.is_warning for event in heard)
@@ -72,6 +90,7 @@ def test_log_starts() -> None:
     bucket = bucket_of(2)
     assert [p.steps[0].first_offset for p in plan(bucket, log_start=1)] == [1, 1]
     assert [p.steps[0].first_offset for p in plan(bucket, log_start={1: 3})] == [0, 3]
+    assert [p.steps[0].first_offset for p in plan(bucket, log_start=OtherNumber(2))] == [2, 2]
     assert plan(bucket, log_start=2**63 - 2)[0].steps == ()
     for wrong in (-1, {0: "1"}, {1: -5}, 2**63 - 1):
         with pytest.raises(ConfigError, match="log_start of partition"):
