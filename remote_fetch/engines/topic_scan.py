@@ -26,7 +26,13 @@ from remote_fetch.errors import MissingExtra
 from remote_fetch.model import IsolationLevel
 from remote_fetch.observe import Observer, ignore
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice
-from remote_fetch.prepare.arguments import check_observer, check_topic, parse_isolation, parse_numbers
+from remote_fetch.prepare.arguments import (
+    check_bounds,
+    check_observer,
+    check_topic,
+    parse_isolation,
+    parse_numbers,
+)
 from remote_fetch.prepare.job import Wanted, find_partitions, plan_wanted, planned_read
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.refusals import refuse_broker_ranges
@@ -170,6 +176,7 @@ def scan_topic(
     """
     check_topic(topic)
     check_observer(observer)
+    check_bounds(start, end, log_start)
     wanted = wanted_columns(columns)
     schema_for(wanted)
     numbers = parse_numbers(partitions)

@@ -17,6 +17,7 @@ from remote_fetch.prepare.bounds import Bound, UserBound, parse_bound, whole_num
 
 __all__ = [
     "bounds_by_partition",
+    "check_bounds",
     "check_observer",
     "check_topic",
     "choose_partitions",
@@ -110,6 +111,13 @@ def bounds_by_partition(value: UserBound, name: str, default: str, numbers: Iter
     if strangers:
         raise ConfigError(f"{name} names partitions that are not read: {strangers}", key=name)
     return {number: parse_bound(value.get(number, default), f"{name}[{number}]") for number in known}
+
+
+def check_bounds(start: UserBound, end: UserBound, log_start: int | Mapping[int, int] | None) -> None:
+    """Raise ConfigError if one of these is wrong whatever the partitions are."""
+    for name, bound in (("start", start), ("end", end)):
+        bounds_by_partition(bound, name, "latest", bound if isinstance(bound, Mapping) else ())
+    parse_log_starts(log_start, log_start if isinstance(log_start, Mapping) else (0,))
 
 
 def parse_log_starts(value: int | Mapping[int, int] | None, numbers: Collection[int]) -> dict[int, int]:

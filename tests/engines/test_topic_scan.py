@@ -373,5 +373,13 @@ def test_errors_come_when_they_can_be_known(day: dict[str, str]) -> None:
         scan_topic("topic", columns=["nothing"], config=day)
     with pytest.raises(ConfigError, match="topic=''"):
         scan_topic("", config=day)
+    with pytest.raises(ConfigError, match="start='yesterday' is neither"):
+        scan_topic("topic", start="yesterday", config=day)
+    with pytest.raises(ConfigError, match=r"end\[3\]='tomorrow' is neither"):
+        scan_topic("topic", end={3: "tomorrow"}, config=day)
+    with pytest.raises(ConfigError, match="log_start of partition 3 is -1"):
+        scan_topic("topic", log_start={3: -1}, config=day)
+    with pytest.raises(ConfigError, match="start names partitions that are not read"):
+        next(scan_topic("topic", start={PARTITIONS: 0}, config=day).batches())
     with pytest.raises(UnknownTopic):
         next(scan_topic("topics", config=day).batches())
