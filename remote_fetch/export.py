@@ -10,9 +10,10 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from remote_fetch.observe import Observer, ignore
-from remote_fetch.prepare.arguments import parse_isolation
+from remote_fetch.prepare.arguments import parse_isolation, parse_numbers
 from remote_fetch.tables.export_job import Destination, TableForm, run_export
 from remote_fetch.tables.export_plan import TIER, ExportBounds
+from remote_fetch.tables.parquet_files import check_size
 
 if TYPE_CHECKING:
     from remote_fetch.prepare.bounds import UserBound
@@ -77,7 +78,8 @@ def export_topic(
         RemoteFetchError: the errors of `read_arrow`.
         OSError: the target's disk fails.
     """
-    numbers, level = None if partitions is None else list(partitions), parse_isolation(isolation, config)
+    check_size("file_bytes", file_bytes)
+    numbers, level = parse_numbers(partitions), parse_isolation(isolation, config)
     bounds = ExportBounds(topic, start, end, numbers, level, log_start, allow_lost, file_bytes * 4, config or {})
     form = TableForm(columns, transform, partition_by, compression, file_bytes, row_group_bytes)
     return run_export(bounds, form, Destination(format, to, to_options), observer)

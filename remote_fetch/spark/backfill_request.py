@@ -19,8 +19,8 @@ from remote_fetch.decode.columns import wanted_columns
 from remote_fetch.errors import ConfigError
 from remote_fetch.spark.options import SourceOptions, parse_options
 from remote_fetch.spark.typed import plan_of, typed_schema
-from remote_fetch.tables.formats import TABLES, check_format, checked_target
-from remote_fetch.tables.parquet_files import check_compression, check_partition_by
+from remote_fetch.tables.formats import TABLES, check_format, check_options, checked_target
+from remote_fetch.tables.parquet_files import check_compression, check_partition_by, check_size
 from remote_fetch.tables.write_task import Transform, schema_of
 from remote_fetch.typed.plan import TypedPlan
 
@@ -57,13 +57,13 @@ class BackfillRequest:
         """Check all arguments. Raises ConfigError for the first wrong one, and the errors of the transform."""
         check_format(self.format)
         url = checked_target(self.to, self.format)
+        check_options(self.to_options)
         if self.job_id is not None and self.format in TABLES:
             raise ConfigError(
                 f"job_id={self.job_id!r}: a table knows what is in it, and its jobs have no names of their own",
                 key="job_id",
             )
-        if self.row_group_bytes <= 0:
-            raise ConfigError(f"row_group_bytes={self.row_group_bytes}: it has to be positive", key="row_group_bytes")
+        check_size("row_group_bytes", self.row_group_bytes)
         compression = None if self.compression is None else check_compression(self.compression)
         source = self._source_options()
         columns = tuple(wanted_columns(self.columns))

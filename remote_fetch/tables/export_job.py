@@ -20,16 +20,15 @@ from typing import TYPE_CHECKING, Any
 from remote_fetch.config import Config
 from remote_fetch.config.client import of_librdkafka
 from remote_fetch.decode.columns import wanted_columns
-from remote_fetch.errors import ConfigError
 from remote_fetch.model import TopicIdPartition
 from remote_fetch.observe import Observer, ReadPlanned
 from remote_fetch.prepare.arguments import check_observer, check_topic
 from remote_fetch.prepare.subscribed import topic_name
 from remote_fetch.tables.directory_job import run_directory_job
 from remote_fetch.tables.export_plan import LOSS_HINT, ExportBounds, plan_export
-from remote_fetch.tables.formats import TABLES, check_format, checked_target, open_table
+from remote_fetch.tables.formats import TABLES, check_format, check_options, checked_target, open_table
 from remote_fetch.tables.job import JobSpec
-from remote_fetch.tables.parquet_files import check_compression, check_partition_by
+from remote_fetch.tables.parquet_files import check_compression, check_partition_by, check_size
 from remote_fetch.tables.saved_tasks import Reading
 from remote_fetch.tables.table_job import run_table_job
 from remote_fetch.tables.target import Target
@@ -77,6 +76,7 @@ def run_export(bounds: ExportBounds, form: TableForm, destination: Destination, 
     to = destination
     check_format(to.format)
     name = checked_target(to.to, to.format)
+    check_options(to.options)
     check_topic(bounds.topic)
     check_observer(observer)
     spec = _spec(bounds, form, observer)
@@ -87,9 +87,7 @@ def run_export(bounds: ExportBounds, form: TableForm, destination: Destination, 
 
 
 def _spec(bounds: ExportBounds, form: TableForm, observer: Observer) -> JobSpec:
-    for name, size in (("file_bytes", form.file_bytes), ("row_group_bytes", form.row_group_bytes)):
-        if size <= 0:
-            raise ConfigError(f"{name}={size}: it has to be positive", key=name)
+    check_size("row_group_bytes", form.row_group_bytes)
     compression = check_compression(form.compression)
     columns = wanted_columns(form.columns)
     config = Config.parse(bounds.config)

@@ -11,7 +11,7 @@ from remote_fetch.errors import ConfigError
 from remote_fetch.hosts import check_password
 from remote_fetch.tables.table import Table
 
-__all__ = ["TABLES", "check_format", "checked_target", "open_table"]
+__all__ = ["TABLES", "check_format", "check_options", "checked_target", "open_table"]
 
 TABLES = ("iceberg", "delta")
 """The formats whose targets are tables. `parquet` is a directory of files."""
@@ -23,6 +23,12 @@ def check_format(name: str) -> None:
     """Raise ConfigError for an unknown format."""
     if name not in ("parquet", *TABLES):
         raise ConfigError(f"format={name!r}: choose 'parquet', 'iceberg' or 'delta'", key="format")
+
+
+def check_options(options: object) -> None:
+    """Raise ConfigError, which shows no value, unless these are the `to_options` of a target, or None."""
+    if options is not None and not isinstance(options, Mapping):
+        raise ConfigError(f"to_options is a dict of names and values, not a {type(options).__name__}", key="to_options")
 
 
 def checked_target(to: object, format_name: str) -> str:

@@ -34,6 +34,7 @@ __all__ = [
     "ParquetFiles",
     "check_compression",
     "check_partition_by",
+    "check_size",
     "directory_values",
     "is_derived",
 ]
@@ -56,11 +57,17 @@ elsewhere. There null is another partition than a text that would have the same 
 """
 
 
-def check_compression(name: str, key: str = "compression") -> str:
+def check_size(name: str, size: object) -> None:
+    """Raise ConfigError if the argument `name` is no number of bytes above 0."""
+    if not isinstance(size, int) or isinstance(size, bool) or size <= 0:
+        raise ConfigError(f"{name}={size!r}: give a number of bytes above 0", key=name)
+
+
+def check_compression(name: object, key: str = "compression") -> str:
     """The name in COMPRESSIONS; upper case is accepted, as in Spark. Raises ConfigError for another; `key` is the
     argument or setting that it comes from.
     """
-    if name.lower() not in COMPRESSIONS:
+    if not isinstance(name, str) or name.lower() not in COMPRESSIONS:
         raise ConfigError(f"{key}={name!r}: a backfill's Parquet is written with {', '.join(COMPRESSIONS)}", key=key)
     return name.lower()
 

@@ -128,6 +128,8 @@ def schema_of(columns: Sequence[str], transform: Transform | None, typed: pa.Sch
     """
     schema = schema_for(columns) if typed is None else typed
     if transform is not None:
+        if not callable(transform):
+            raise ConfigError(f"transform={transform!r}: give a function of an Arrow RecordBatch", key="transform")
         made = transform(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema))
         schema = _arrow(made).schema
     for column in schema:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.spark.backfill_request import BackfillRequest
+from tests.cases import each_of
 
 REQUEST = BackfillRequest(
     "orders",
@@ -52,6 +54,22 @@ def test_a_job_id_of_the_callers_own() -> None:
     assert replace(REQUEST, columns=["timestamp"], partition_by=[], to=Path("lake")).check().url == checked.url
     with pytest.raises(ConfigError, match="to=3: name a directory"):
         replace(REQUEST, to=3).check()
+
+
+@each_of(
+    ("wrong", "said"),
+    [
+        ({"row_group_bytes": "1"}, "row_group_bytes='1': give a number of bytes above 0"),
+        ({"row_group_bytes": 0}, "row_group_bytes=0: give a number of bytes above 0"),
+        ({"compression": 3}, "compression=3: a backfill's Parquet"),
+        ({"transform": "upper"}, "transform='upper': give a function"),
+        ({"to_options": ["hidden"]}, "^to_options is a dict of names and values, not a list$"),
+    ],
+)
+def test_an_argument_of_another_type(wrong: dict[str, Any], said: str) -> None:
+    request = replace(REQUEST, columns=["offset", "timestamp"])
+    with pytest.raises(ConfigError, match=said):
+        replace(request, **wrong).check()
 
 
 def test_no_secret_is_shown() -> None:
