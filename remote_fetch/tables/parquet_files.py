@@ -45,6 +45,8 @@ COMPRESSIONS: Final[Mapping[str, str]] = MappingProxyType(
 """Spark's names of the Parquet codecs that it reads without further libraries, and Arrow's names of them."""
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
+_TEXT_OF_NULL = f"%5F{_NULL[1:]}"
+"""The directory of that text itself. Delta tables and Spark tell it from null by the escape."""
 _DERIVED = ("day", "hour")
 _PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000}
 CALENDAR_S = (-62_135_596_800, 253_402_300_800)
@@ -317,7 +319,7 @@ def directory_values(path: str) -> dict[str, str | None]:
 def _values(batch: pa.RecordBatch, form: FileForm, name: str) -> Any:
     if not is_derived(form.schema, name):
         return batch.column(name)
-    times = _in_calendar(batch.column("timestamp"))
+    times = _in_calendar(_in_utc(batch.column("timestamp")))
     if not form.is_hive and times.null_count > batch.column("timestamp").null_count:
         raise ConfigError(
             f"partition_by={name!r}: a timestamp lies beyond the year 9999, and has no {name} in this kind of table",
@@ -327,6 +329,11 @@ def _values(batch: pa.RecordBatch, form: FileForm, name: str) -> Any:
     if name == "day":
         return times.cast(pa.date32())
     return pc.floor_temporal(times, unit="hour")
+
+
+def _in_utc(times: Any) -> Any:
+    """The same moments. Arrow takes the day and the hour of a column in its time zone."""
+    return times if times.type.tz is None else times.cast(pa.timestamp(times.type.unit, "UTC"))
 
 
 def _in_calendar(times: Any) -> Any:
@@ -347,4 +354,5 @@ def _directory(name: str, value: Any) -> str:
     if isinstance(value, datetime.datetime):  # %Y of the year 54 has two digits on Linux, and sorts behind 2024
         return f"{name}={value.date()}-{value:%H}"
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    return f"{name}={_ESCAPED.sub(lambda match: f'%{ord(match[0]):02X}', text) or _NULL}"
+    shown = _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text) or _NULL
+    return f"{name}={_TEXT_OF_NULL if text == _NULL else shown}"

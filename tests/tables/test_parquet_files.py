@@ -115,6 +115,16 @@ def test_a_time_that_no_calendar_has(tmp_path: Path, by: str, known: str, unit: 
     assert found == {f"{by}={known}": 1, f"{by}=__HIVE_DEFAULT_PARTITION__": 3}
 
 
+@each_of(("by", "known"), [("day", "2024-02-02"), ("hour", "2024-02-02-02")])
+def test_days_and_hours_are_those_of_utc(tmp_path: Path, by: str, known: str) -> None:
+    """A transform may give another time zone."""
+    times = pa.array([at(2, day=2)], pa.timestamp("us", "America/New_York"))
+    rows = pa.record_batch([pa.array([0]), times], names=["offset", "timestamp"])
+    files = ParquetFiles(form(rows.schema, partition_by=[by]), Disk(tmp_path).create, "part")
+    files.write(rows)
+    assert [one.path.partition("/")[0] for one in files.close()] == [f"{by}={known}"]
+
+
 @each_of("days", [2_932_897, -719_163])
 def test_a_date_that_no_calendar_has(tmp_path: Path, days: int) -> None:
     """The column is not in the files of its directories, so that null would lose the date."""

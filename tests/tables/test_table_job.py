@@ -94,7 +94,7 @@ def test_partitioned_tables(where: dict[str, Any], topic: Topic, by: list[str]) 
         export(topic.grow(), where, partition_by=["timestampType"])
 
 
-ODD = ["a b", "c/d", "e%f", "g=h", "ä:?", "", "i'j"]
+ODD = ["a b", "c/d", "e%f", "g=h", "ä:?", "", "i'j", "__HIVE_DEFAULT_PARTITION__"]
 
 
 def test_directories_of_odd_names(where: dict[str, Any], topic: Topic) -> None:
