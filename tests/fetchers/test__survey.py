@@ -152,6 +152,13 @@ def test_a_tier_of_aivens_plug_in(level: str) -> None:
     )
 
 
+@pytest.mark.parametrize("topic", ["big.topic_1-0", "big.topic_1", "codecs"])
+def test_the_error_names_the_layout_of_aivens_plug_in(topic: str) -> None:
+    said = f"no segment of topic '{topic}' is in .*Set remote.storage.layout=aiven"
+    with pytest.raises(UnknownTopic, match=said):
+        read_arrow(topic, config={"remote.storage.url": str(AIVEN / "tiered")})
+
+
 def test_a_tilde_shows_where_it_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert surveyed("~/tier") == Survey(f"~/tier ({tmp_path}/tier)", "it does not exist")

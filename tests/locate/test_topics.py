@@ -58,6 +58,16 @@ def test_the_error_describes_a_place_without_topics() -> None:
     )
 
 
+def test_a_folder_of_another_layout_that_is_named_as_a_partition() -> None:
+    other = Survey("/tier", "its names are those of 'aiven'", "Set remote.storage.layout=aiven")
+    assert str(unknown_topic(None, ["t"], other)) == (
+        "no segment is in the remote storage /tier: its names are those of 'aiven'. Set remote.storage.layout=aiven"
+    )
+    assert str(unknown_topic("t", ["t"], other)) == (
+        "no segment of topic 't' is in the remote storage /tier; topics there: t. Set remote.storage.layout=aiven"
+    )
+
+
 def test_a_long_list_is_cut() -> None:
     said = str(unknown_topic("x", [f"t{number:02}" for number in range(21)]))
     assert "t19, ..." in said
