@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,6 +30,7 @@ __all__ = ["JsonReader"]
 
 pa_json: Any = pyarrow.json
 _OBJECT = r"(?s)\A[ \t\r\n]*\{.*\}[ \t\r\n]*\z"
+_INF = re.compile(rb"Inf[\], \t\r\n}]")
 _FEW = 16
 """For fewer values pyarrow's reader takes longer than Python's. A broken value is found by calls for few values."""
 _MOST_DIGITS = 4300
@@ -104,6 +106,8 @@ def _by_arrow(payloads: Column, schema: Schema) -> Column | None:
         if not pc.all(pc.match_substring_regex(texts, _OBJECT)).as_py():
             return None
         joined = pc.binary_join(pa.ListArray.from_arrays([0, len(payloads)], payloads), b"\n")[0].as_buffer()
+        if _may_have_odd_number(joined.to_pybytes()):
+            return None
         table = pa_json.read_json(
             pa.BufferReader(joined),
             read_options=pa_json.ReadOptions(use_threads=False, block_size=joined.size + 1),
@@ -117,6 +121,14 @@ def _by_arrow(payloads: Column, schema: Schema) -> Column | None:
         return None
     batch = table.combine_chunks().to_batches()[0]
     return pa.StructArray.from_arrays(batch.columns, fields=list(schema))
+
+
+def _may_have_odd_number(values: bytes) -> bool:
+    """Whether the values may have Inf or -NaN, which pyarrow's reader takes for numbers. A text may look like one.
+
+    Python's reader knows NaN, Infinity and -Infinity alone.
+    """
+    return b"-NaN" in values or _INF.search(values) is not None
 
 
 def _is_quick(node: JsonNode, *, root: bool = False) -> bool:

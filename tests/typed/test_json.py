@@ -100,6 +100,10 @@ def test_what_arrows_reader_refuses_and_json_allows(value: bytes, row: Any) -> N
         (b'{"id": 1}\n{"id": 2}', "not JSON"),
         (b'{"id": 1', "not JSON"),
         (b'{"name": "\xff"}', "not JSON"),
+        (b'{"price": Inf}', "not JSON"),
+        (b'{"price":-Inf}', "not JSON"),
+        (b'{"more": [1, Inf]}', "not JSON"),
+        (b'{"price": -NaN}', "not JSON"),
         (b"[1]", r"\$: list where the schema has an object"),
         (b'{"id": "1"}', r"\$\.id: str where the schema has an integer"),
         (b'{"id": true}', "bool where the schema has an integer"),
@@ -226,6 +230,7 @@ def test_a_value_need_not_be_an_object() -> None:
     ("schema", "reason"),
     [
         ("{", "not a JSON Schema"),
+        ('{"type": "record", "name": "Order", "fields": []}', "an Avro schema, and no JSON Schema"),
         ('{"$ref": "#/no"}', "does not exist"),
         ('{"$ref": "a.json"}', "does not give beside"),
         ('{"properties": {"\\ud800": {}}}', "name is not in UTF-8"),
