@@ -19,7 +19,7 @@ from remote_fetch.config import Config
 from remote_fetch.errors import LogTruncated
 from remote_fetch.fetch.spi import RemoteStorageFetcher
 from remote_fetch.locate.lineage import Lineage
-from remote_fetch.model import IsolationLevel
+from remote_fetch.model import IsolationLevel, RemoteLogSegmentMetadata
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.prepare.job import plan_job
 from remote_fetch.prepare.view import PartitionPlan
@@ -160,6 +160,29 @@ def test_the_rows_before_are_given_and_no_other_way_is_tried() -> None:
         with pytest.raises(LogTruncated):
             next(rows)
         assert session.counters.report().fallbacks == {}
+
+
+class BrokenFetcher(Bucket):
+    """It has a defect, which shows at the second segment."""
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
+    ) -> memoryview:
+        if metadata.start_offset == 20:
+            raise KeyError("defect")
+        return super().fetch_log_segment(metadata, start_position, end_position)
+
+
+def test_a_defect_of_the_fetcher_is_no_reason_to_ask_the_broker() -> None:
+    log, bucket = log_and_tier()
+    broker = Broker(log)
+    with session_of(BrokenFetcher(log.segments()), broker, bucket) as session:
+        rows = Scan(session, planned(session), COLUMNS).batches()
+        assert [row["offset"] for batch in islice(rows, 1) for row in batch.to_pylist()] == list(range(20))
+        with pytest.raises(KeyError, match="defect"):
+            next(rows)
+        assert session.counters.report().fallbacks == {}
+    assert broker.asked == []
 
 
 class TestTasks:
