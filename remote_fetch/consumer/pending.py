@@ -20,7 +20,7 @@ class PendingMessages:
     """The messages of one `consume`, in `messages`.
 
     Callbacks may run before the application gets the messages. Callbacks and commits use the position before the
-    messages. If a partition is taken away or sought elsewhere, its messages are dropped, as the parent does.
+    messages. If a partition is taken away, sought elsewhere or paused, its messages are dropped, as the parent does.
     """
 
     def __init__(self, assigned: Mapping[Key, AssignedPartition]) -> None:
@@ -43,7 +43,7 @@ class PendingMessages:
         self._held_count = len(self.messages)
 
     def drop_outdated(self) -> None:
-        """Drop messages of partitions that were taken away or sought elsewhere.
+        """Drop messages of partitions that were taken away, sought elsewhere or paused.
 
         Call this after callbacks may have run.
         """

@@ -29,6 +29,7 @@ class Position:
         self.next_offset = self._next_offset_before = INVALID
         self.leader_epoch: int | None = None
         self._consume_start: int | None = None
+        self._first_held = INVALID
         self._holds_over_reset = False
         self._before_reset = self.at(INVALID)
 
@@ -115,7 +116,14 @@ class Position:
         """
         offset = first.offset()
         assert offset is not None
+        self._first_held = offset
         self._consume_start = self.next_offset if self.next_offset <= offset else self._next_offset_before
+
+    def give_back(self) -> int:
+        """Go back before the messages that a running `consume` holds: it drops them. Returns the offset of the first."""
+        self.next_offset, self.leader_epoch = self.delivered, None
+        self.release()
+        return self._first_held
 
     def release(self) -> None:
         """Forget the position before the messages, because `consume` holds none of the partition any more."""

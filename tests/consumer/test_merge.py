@@ -661,6 +661,36 @@ def test_consume_drops_messages_of_a_partition_that_moves(how: str) -> None:
     assert given == [(1, 8), (0, 5)]
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("is_of_store", [True, False])
+def test_consume_drops_messages_of_a_partition_that_a_callback_pauses(*, is_of_store: bool, is_first: bool) -> None:
+    """They come after the pause, as in the parent."""
+    bench = Bench({0: 0 if is_of_store else END, 1: END, 2: 0}, queued_bytes=1)
+    messages = [live(0, offset) for offset in range(5, 8)]
+    if is_of_store:
+        bench.give(0, range(5, 8))
+        bench.end(0, 8)
+    if not is_first and not is_of_store:
+        bench.librdkafka.live.append(messages.pop(0))
+        bench.librdkafka.positions[0] = 6
+    first = 5 if is_first else polled(bench, 1)[0].offset() + 1  # type: ignore[operator]
+    shown = []
+
+    def callback() -> None:
+        bench.merge.flush_position()
+        bench.partitions.pause([bench.partition(0)])
+        bench.partitions.positions.store()
+        shown.append(bench.partition(0).position.shown.offset)
+
+    during_consume(bench, [live(1, 8)] if is_of_store else [live(1, 8), *messages], callback)
+    assert [message.partition() for message in bench.merge.consume(9, 0.05)] == [1]
+    assert shown == [INVALID if is_first else first]
+    assert bench.librdkafka.stored.get(0) == (None if is_first else first)
+    bench.partitions.resume([bench.partition(0)])
+    bench.run_due_work()
+    assert bench.feed(0).first_offset == first
+
+
 @pytest.mark.parametrize("consumes", [False, True])
 def test_records_keep_their_order_if_a_callback_polls(monkeypatch: pytest.MonkeyPatch, *, consumes: bool) -> None:
     """The records that the inner `poll` has prepared come next, and none is lost."""

@@ -56,6 +56,15 @@ def test_a_seek_while_a_consume_runs_leaves_no_position() -> None:
     assert (position.delivered, position.shown.offset) == (INVALID, INVALID)
 
 
+def test_a_pause_while_a_consume_runs_leaves_the_position_before_its_messages() -> None:
+    """The messages that it holds are dropped. There may be none between the position and the first of them."""
+    position = at(5)
+    position.hold(live(0, 7))
+    position.follow(8, 4)
+    assert position.give_back() == 7
+    assert (position.next_offset, position.leader_epoch, position.is_held) == (5, None, False)
+
+
 def test_a_held_message_gives_its_leader_epoch_to_no_position_before_it() -> None:
     """A log that has lost that epoch would count as truncated before the position."""
     position, first = at(5), live(0, 7)
