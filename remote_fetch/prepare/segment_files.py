@@ -3,7 +3,8 @@
 Rules of the file:
 
 - A file that does not parse is fetched a second time, because it may have been damaged on the way.
-- After that it is an error with topic, partition, object and kind of file. A missing file is None.
+- After that it is an error with topic, partition, object and kind of file. A missing file is None. A file that did not
+  parse was there: if the second answer is that it is missing or empty, the error of the first one is raised.
 """
 
 from __future__ import annotations
@@ -56,8 +57,11 @@ def parsed(
             return parse(data)
         except (CorruptSegment, UnsupportedFormat) as error:
             storage.observe(RangeReread(segment.topic_id_partition, 0, error.kind))
+            damaged = error
         again = storage.reader.read_index(segment, index_type)
-        return None if again is None else parse(again)
+        if not again:
+            raise damaged
+        return parse(again)
     except RemoteFetchError as error:
         raise error.at(**_place_of(segment, index_type)) from error.__cause__
 
@@ -99,7 +103,7 @@ class ProducerSnapshots:
 
     def stable_before(self, segment: RemoteLogSegmentMetadata) -> int:
         """Where the earliest transaction begins that is open after the segment; if there is none, the next offset."""
-        return max(remote_stable_offset(segment.end_offset + 1, self.of(segment)), 0)
+        return remote_stable_offset(segment.end_offset + 1, self.of(segment))
 
     def closes_before(self, segment: RemoteLogSegmentMetadata, stop_offset: int) -> bool:
         """Whether every transaction that began before `stop_offset` has its marker in this or an earlier segment."""

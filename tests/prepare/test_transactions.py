@@ -143,6 +143,29 @@ def test_an_index_that_loses_its_bytes_on_the_way_is_asked_for_again() -> None:
     assert read(bucket, end=3, isolation=COMMITTED).offsets == [0, 1, 2]  # as a broker gives them
 
 
+@each_of("again", [None, b""], ids=["missing", "empty"])
+def test_an_index_that_was_damaged_does_not_turn_out_to_be_missing(again: bytes | None) -> None:
+    """It was there, so a later answer does not prove that it has no entries: an aborted record would be given."""
+    log = LogBuilder()
+    log.begin(7)
+    log.append_batch([Record(at, value=b"aborted") for at in range(3)], producer_id=7)
+    log.abort(7)
+    log.roll()
+
+    class Damaging(Bucket):
+        asked = 0
+
+        def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes | None:
+            data = super().fetch_index(metadata, index_type)
+            if index_type is not IndexType.TRANSACTION or data is None:
+                return data
+            self.asked += 1
+            return data[:-1] if self.asked == 1 else again
+
+    found = read(Damaging(log.segments()), end=3, isolation=COMMITTED)
+    assert (found.offsets, type(found.error)) == ([], CorruptSegment)
+
+
 def test_empty_indexes_are_asked_for_again_at_once() -> None:
     """Some storage plug-ins may write an empty index for each segment. One question after another took too long."""
     segments = plain_log(segments=3).segments()
