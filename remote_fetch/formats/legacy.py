@@ -123,12 +123,10 @@ def _opened(batch: FramedBatch, codecs: Codecs) -> tuple[_Message, Iterator[tupl
 
 def _offset_shift(header: BatchHeader, last: int) -> int:
     """The number to add to the offsets inside a compressed entry. `last` is the largest of these offsets."""
-    if header.magic == 0:
-        if last != header.base_offset:
-            raise CorruptSegment(f"a compressed message whose last inner offset is {last}")
-        return 0
-    # Offsets inside are relative, and the entry's own offset is that of its last message. Some versions of librdkafka
-    # left it 0.
+    if header.magic == 0 and last != header.base_offset:
+        raise CorruptSegment(f"a compressed message whose last inner offset is {last}")
+    # In format v1 offsets inside are relative, and the entry's own offset is that of its last message. Some versions of
+    # librdkafka left it 0.
     if 0 < header.base_offset < last:
         raise CorruptSegment(f"a compressed message with offset {header.base_offset}, and offset {last} inside")
     return header.base_offset - last if header.base_offset else 0
