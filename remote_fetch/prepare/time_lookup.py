@@ -83,8 +83,7 @@ class TimeLookup:
         """The answer of `first_offset_at`. If a broker gave it, also the first offset that was not searched."""
         first, stop = offsets or (opened.first_offset, opened.last_start)
         stop = min(stop, opened.last_start)
-        is_doubtful = self._brokers is not None and not self._is_seen(opened, timestamp_ms)
-        in_tier = replace(opened, local_start=None) if is_doubtful else opened
+        in_tier = opened if self._is_seen(opened, timestamp_ms) else replace(opened, local_start=None)
         steps = plan_offsets(in_tier, first, stop)
         if self._brokers is None:
             refuse_broker_ranges(opened.timeline, steps)
@@ -94,7 +93,7 @@ class TimeLookup:
         search = TimeSearch(storage, locator, timestamp_ms, passes_markers=self._passes_markers)
         try:
             found = search.first_in(in_tier, pieces)
-            if found is not None or len(pieces) == len(steps) or self._brokers is None:
+            if found is not None or len(pieces) == len(steps):
                 return found, None
             searched = steps[len(pieces)].first_offset
         except RemoteFetchError as error:
