@@ -92,9 +92,11 @@ class MapOf(JsonNode):
 
 
 def json_node(schema: SchemaText) -> JsonNode:
-    """The tree of a JSON Schema. Raises ConfigError for text that is not JSON, and for a `$ref` that leads nowhere."""
+    """The tree of a JSON Schema. Raises ConfigError for other text, and for a `$ref` that leads nowhere."""
     documents = {name: _loaded(each.text) for name, each in schema.named()}
     root = _loaded(schema.text)
+    if isinstance(root, dict) and root.get("type") == "record":
+        raise ConfigError("an Avro schema, and no JSON Schema")
     try:
         schemas = Schemas(root, documents)
         node = _Types(schemas).of(root, schemas.top, ())
