@@ -134,7 +134,8 @@ def _connections(options: dict[str, Any], url: str = "") -> _Connections:
     except ImportError as error:
         raise MissingExtra("reading over HTTP needs urllib3", extra="http") from error
     for name in sorted(options.keys() - {"proxy", "ca_certs", "verify"}):
-        raise ConfigError(f"the fetcher http has no option {name!r}", key=OPTIONS + name)
+        hint = "There are ca_certs, proxy, redirect_hosts and verify, and headers if the URL is one of http"
+        raise ConfigError(f"the fetcher http has no option {name!r}", key=OPTIONS + name, hint=hint)
     proxy, ca_certs = options.get("proxy"), options.get("ca_certs")
     if proxy and not is_http_url(str(proxy)):
         raise ConfigError("the proxy is no http:// or https:// URL", key=OPTIONS + "proxy")
