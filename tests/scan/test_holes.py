@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from remote_fetch import Counters, read_arrow
 from remote_fetch.config import Config
 from remote_fetch.errors import Unlocatable
 from remote_fetch.locate.timeline import Timeline
@@ -20,6 +21,7 @@ from remote_fetch.scan.scan import Scan
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
+from remote_fetch.testing.stores import write_kafka_local
 from tests.scan.bucket import COMMITTED, UNCOMMITTED, Bucket, plain_log, read, snapshot_config
 
 LOCATORS = pytest.mark.parametrize("exact", [False, True], ids=["listing", "snapshot"])
@@ -110,6 +112,19 @@ def test_a_plan_does_not_forget_that_an_end_was_a_guess(lists_again: bool) -> No
         assert listed.end_offset == (39 if lists_again else 19)
         with pytest.raises(Unlocatable, match="20"):
             list(Scan(session, [plan], ("offset",)).batches())
+
+
+@pytest.mark.parametrize(("number", "offsets"), [(0, range(20, 60)), (2, range(40))])
+def test_a_lost_object_at_either_end_is_none(number: int, offsets: range, tmp_path: Path) -> None:
+    """Its other files are still there. A listing cannot tell a loss from a deletion; the report says where it ends."""
+    segments = plain_log().segments()
+    write_kafka_local(tmp_path, segments)
+    (lost,) = tmp_path.rglob(f"{segments[number].metadata.object_stem}.log")
+    lost.unlink()
+    counters = Counters()
+    table = read_arrow("topic", config={"remote.storage.url": str(tmp_path)}, observer=counters).read_all()
+    assert table.column("offset").to_pylist() == list(offsets)
+    assert f"up to offset {offsets.stop} (exclusive)" in counters.report().ends["topic-0"]
 
 
 def test_an_upload_under_way_is_none() -> None:
