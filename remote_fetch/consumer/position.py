@@ -120,7 +120,7 @@ class Position:
         self._consume_start = self.next_offset if self.next_offset <= offset else self._next_offset_before
 
     def give_back(self) -> int:
-        """Go back before the messages that a running `consume` holds: it drops them. Returns the offset of the first."""
+        """Go back before the messages that a running `consume` holds and drops. Returns the offset of the first."""
         self.next_offset, self.leader_epoch = self.delivered, None
         self.release()
         return self._first_held
