@@ -58,6 +58,7 @@ class Merge:
     ) -> None:
         self._librdkafka = librdkafka
         self._callbacks, self._kept = callbacks, callbacks.kept
+        self._raise_kept = partial(callbacks.raise_kept, partitions.settle)
         self._poll_librdkafka = librdkafka.poll  # once: `super().poll` takes as long as a tenth of a poll
         self._partitions, self._workers = partitions, workers
         self._events = BrokerEvents(partitions, settings.reset)
@@ -71,6 +72,8 @@ class Merge:
         self._is_running = False
         self.is_close_due = False
         """Whether the consumer is to be closed when the running `poll` or `consume` returns."""
+        self._is_ahead = False
+        """Whether librdkafka is after records that it gave to a call which the handler of a signal has ended."""
         self._behind: Collection[Key] | None = ()
         """The partitions whose positions may be before messages that `consume` returned. None: all partitions."""
         self._turn = 0
@@ -87,12 +90,12 @@ class Merge:
         if self._polled.partition is not None and (prepared := self.next_in_block()) is not None:
             return prepared
         if self._kept:
-            self._callbacks.raise_kept(self._partitions.settle)
+            self._raise_kept()
         message, deadline_s = None, None
         is_within, self._is_running = self._is_running, True
         try:
             while message is None and not self.is_close_due:
-                if self._polled.partition is not None:
+                if self._polled.partition is not None or self._is_ahead:
                     self.flush_position()
                 now_s = self._partitions.run_due_work()
                 if deadline_s is None:
@@ -125,15 +128,12 @@ class Merge:
                 self.flush_position()
                 self._events.reset(message)
                 return None
-        except BaseException:
-            try:
-                self._take_back()
-            except BaseException as second:  # that of a second signal
-                self._take_back()
-                self._callbacks.keep(second)
+        except BaseException:  # a handler of a signal has raised, and another one may raise below
+            self._is_ahead, self._behind = True, ()
+            self.flush_position()
             raise
         if message is None:
-            self._callbacks.raise_kept(self._partitions.settle)
+            self._raise_kept()
             return self._poll_store(now_s, deadline_s)
         self._librdkafka_came_last = error is None
         return message
@@ -186,27 +186,25 @@ class Merge:
             self._partitions.positions.refresh(self._behind)
             self._behind = ()
 
-    def _take_back(self, *, follows: bool = False) -> None:
-        """Send librdkafka back after the error of a handler of a signal: it is after the records that are dropped.
-
-        `follows`: no record is dropped, because the application gets all that librdkafka gave.
-        """
-        self.flush_position()
-        if follows:
-            self._partitions.positions.refresh()
-        self._partitions.take_back()
-        if self.is_close_due:
-            self._partitions.positions.freeze()
-
     def flush_position(self) -> None:
-        """Update the positions of partitions whose records `poll` returns. Call this before a position is used."""
+        """Update the positions of partitions whose records `poll` returns. Call this before a position is used.
+
+        If librdkafka is ahead, it is sent back. If another handler of a signal ends that, the next call of this method
+        repeats it. It waits for the end of a `consume` whose callback made the call that a handler ended.
+        """
         if self._polled.partition is not None:
             self._none_ready = None
         self._polled.flush()
+        if self._is_ahead and not self._partitions.positions.are_frozen:
+            self._catch_up()
+            self._partitions.take_back()
+            if self.is_close_due:
+                self._partitions.positions.freeze()
+            self._is_ahead = False
 
     def consume(self, count: int, timeout_s: float) -> list[Message]:
         """As `Consumer.consume`."""
-        self._callbacks.raise_kept(self._partitions.settle)
+        self._raise_kept()
         pending = PendingMessages(self._partitions.assigned)
         is_within, self._is_running = self._is_running, True
         try:
@@ -225,7 +223,7 @@ class Merge:
         finally:
             self._is_running = is_within
         if self._kept and not pending.messages:
-            self._callbacks.raise_kept(self._partitions.settle)
+            self._raise_kept()
         return pending.messages  # the application gets these first, and the error of the next call
 
     def _fill(self, pending: PendingMessages, count: int, deadline_s: float) -> None:
@@ -266,35 +264,35 @@ class Merge:
         """
         if self._behind is None or self._behind:
             self._catch_up()
-        is_added = False
+        behind: Collection[Key] | None = ()
         try:
             call = partial(self._librdkafka.consume, count, wait_s)
             messages = self._partitions.positions.frozen_during(call)
+            if self._is_ahead:  # a callback made a call that a handler ended: records after that call's come again
+                messages = list(filter(Message.error, messages))
             self.flush_position()  # as in `_poll_store`
             # Each position takes time, and there may be thousands of partitions for each message.
             is_many = len(messages) > len(self._partitions.assigned)
-            self._behind = None if is_many else set(map(key_of_message, messages))
+            keys = None if is_many else set(map(key_of_message, messages))
             if not messages:
                 self._partitions.note_empty_poll(self._clock())
             if not any(map(Message.error, messages)):
                 self._count(len(messages), sum(map(len, messages)))
                 pending.add(messages)
+                self._behind = keys
                 return False
             records = [message for message in messages if message.error() is None]
             self._count(len(records), sum(map(len, records)))
             looked_at = [(message, self._events.is_reset(message)) for message in messages]
             pending.add([message for message, is_reset in looked_at if not is_reset])
-            is_added = True
+            self._behind = behind = keys
             pending.hold()  # a reset takes librdkafka's positions of all partitions, which are after these messages
             for message, is_reset in looked_at:
                 if is_reset:
                     self._events.reset(message)
-        except BaseException:
-            try:
-                self._take_back(follows=is_added)
-            except BaseException as second:  # as in `_poll_once`
-                self._take_back(follows=is_added)
-                self._callbacks.keep(second)
+        except BaseException:  # as in `_poll_once`
+            self._is_ahead, self._behind = True, behind
+            self.flush_position()
             raise
         self._librdkafka_came_last = False  # it comes next, as in `_next_in_turn`
         return True

@@ -144,8 +144,6 @@ class Partitions:
         the log, and the application has got no record yet. The call may also have taken the error of a partition that
         librdkafka has stopped. Then librdkafka gives no record of it until the hand-over is repeated.
         """
-        if self.positions.are_frozen:
-            return
         moved = []  # all of them first: to send one back may assign the others where librdkafka is
         for partition in [each for each in self.assigned.values() if each.state.is_fetched]:
             offset, epoch = partition.goes_on_at

@@ -334,6 +334,26 @@ def test_what_a_callback_of_the_call_has_consumed_is_not_given_again(monkeypatch
     assert bench.partition(0).position.next_offset == 10
 
 
+def test_records_come_again_that_a_callback_of_consume_has_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The callback polls, and a handler ends that. `consume` goes on, and has the record after the dropped one."""
+    bench = Bench({0: 0})
+    bench.end(0, 8)
+    bench.run_due_work()
+    bench.librdkafka.calls_since()
+
+    def with_callback(*_: object) -> list[Message]:
+        bench.librdkafka.live.append(Alarm())
+        with suppress(Alarm):
+            bench.merge.poll(0)
+        bench.librdkafka.positions = {0: 10}
+        return [live(0, 9)]
+
+    monkeypatch.setattr(bench.librdkafka, "consume", with_callback)
+    assert bench.merge.consume(1, 0) == []
+    assert ("seek", 0, 8) in bench.librdkafka.calls_since()
+    assert bench.partition(0).position.next_offset == 8
+
+
 @pytest.mark.parametrize("way", ["poll", "consume"])
 def test_librdkafka_is_sent_back_although_a_second_handler_raises_then(way: str) -> None:
     for handler in at_each_place(10):
@@ -348,6 +368,17 @@ def test_librdkafka_is_sent_back_although_a_second_handler_raises_then(way: str)
             with suppress(Alarm):
                 handler.during(call)
             bench.clock.now_s += 0.03
+        seen = list[dict[int, int]]()
+
+        def poll(_: float, bench: Bench = bench, seen: list[dict[int, int]] = seen) -> None:
+            seen.append(dict(bench.librdkafka.positions))
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(bench.merge, "_poll_librdkafka", poll)
+            for _ in range(2):  # the first one may raise an error that was kept
+                with suppress(Alarm):
+                    call()
+        assert not any(seen), "its next record would be after the dropped one"
         bench.partitions.positions.store()
         assert bench.librdkafka.positions == {}, handler.place
         assert max(bench.librdkafka.stored.values(), default=0) <= 8, handler.place
