@@ -242,6 +242,9 @@ def decode_sizes(data: bytes, count: int) -> Sequence[int]:
 
 def _segment_indexes(found: Mapping[str, Any]) -> Mapping[IndexType, ByteRange | None]:
     indexes: dict[IndexType, ByteRange | None] = {}
+    unknown = next((name for name in found if name not in _INDEXES), None)
+    if unknown is not None:  # it may be the damaged name of the transaction index, which would count as missing
+        raise UnsupportedFormat(f"a manifest with an index {unknown!r:.40}, which this release does not know")
     for name, index_type in _INDEXES.items():
         if index_type is IndexType.TRANSACTION and found.get(name) is None:
             indexes[index_type] = None

@@ -157,6 +157,14 @@ def packed_sizes(data: bytes, *, content_size: bool = True) -> str:
     return base64.b64encode(zstandard.ZstdCompressor(write_content_size=content_size).compress(data)).decode()
 
 
+def test_an_index_of_an_unknown_name() -> None:
+    """One damaged letter of `transaction` would hide the aborted transactions, and their records would be given."""
+    document = copy.deepcopy(PLAIN)
+    document["segmentIndexes"]["transactioo"] = document["segmentIndexes"].pop("transaction")
+    with pytest.raises(UnsupportedFormat, match="an index 'transactioo'"):
+        parsed(document)
+
+
 @pytest.mark.parametrize(
     ("change", "error", "said"),
     [
