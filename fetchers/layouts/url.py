@@ -191,8 +191,8 @@ class _Place(NamedTuple):
 
 
 def _leads_elsewhere(name: str) -> bool:
-    """Whether a name below a root is none: a URL, an absolute path, or one with empty parts or dots."""
-    return "://" in name or name.startswith("/") or bool({"", ".", ".."} & set(unquote(name).split("/")))
+    """Whether a name below a root is none: it has dots or an empty part, as a URL and an absolute path have."""
+    return bool({"", ".", ".."} & set(unquote(name).split("/")))
 
 
 def _folder(url: str) -> str:

@@ -116,6 +116,19 @@ def test_a_url_without_a_signature_is_encoded_as_a_url(name: str) -> None:
         fetcher.close()
 
 
+@pytest.mark.parametrize(
+    ("root", "location", "store"),
+    [("s3://bucket/tier", "s3://bucket/tier/my%20orders/7.log", Store), (ROOT, "my%20orders/7.log", Signed)],
+    ids=["no store of URLs", "no URL"],
+)
+def test_any_other_location_is_the_name_of_an_object(root: str, location: str, store: type[Store]) -> None:
+    """Decoded, it would be the name of another object."""
+    layout = UrlLayout()
+    layout.configure({"remote.storage.url": root})
+    objects = {"my%20orders/7.log": b"log", "my orders/7.log": b"another"}
+    assert layout.read_segment(store(objects), segment(location.encode()), 0, -1) == b"log"
+
+
 def test_a_location_for_each_file() -> None:
     store = Store({"a": b"log", "b": b"idx"})
     one = segment({"log": "a", "offset": f"{ROOT}/b", "transaction": None, "of no": "interest"})
