@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from remote_fetch.errors import OffsetOutOfRange
+from remote_fetch.observe import Event, Notice
+from remote_fetch.tables.planning import pass_over_partitions
 from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.table_job import _moved
 
@@ -40,3 +43,14 @@ def test_what_was_there_before() -> None:
 )
 def test_a_job_of_partition_0_is_overtaken(base: Progress | None, held: Progress | None, has_moved: bool) -> None:
     assert _moved(base, held, progress(p0=(10, 30))) is has_moved
+
+
+def test_offsets_of_partitions_that_are_gone_are_lost() -> None:
+    """A partition of which nothing was to be read loses nothing."""
+    begun, said = progress(p0=(5, 5), p1=(2, 4)), list[Event]()
+    pass_over_partitions(begun, (), said.append, None)
+    lost = "topic-1: offsets 2 to 3 were deleted before they were exported"
+    assert said == [Notice(lost, is_warning=True)]
+    with pytest.raises(OffsetOutOfRange, match=lost) as info:
+        pass_over_partitions(begun, (), said.append, "the hint")
+    assert (info.value.partition, info.value.offset, info.value.hint) == (1, 2, "the hint")

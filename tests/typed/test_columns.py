@@ -21,7 +21,9 @@ from remote_fetch.decode.columns import schema_for
 from remote_fetch.errors import ConfigError, RegistryDenied, RegistryUnavailable, UndecodableValue, UnknownSchema
 from remote_fetch.typed import registry as module
 from remote_fetch.typed.columns import TypedColumns
+from remote_fetch.typed.framing import groups_of
 from remote_fetch.typed.plan import plan_typed
+from remote_fetch.typed.schema_text import SchemaRef
 from tests.typed.avro_cases import encode
 from tests.typed.registry_double import RegistryDouble, registry_double
 
@@ -186,6 +188,11 @@ def test_a_value_of_the_schema_bytes_is_as_it_is(registry: RegistryDouble, schem
     if data:  # the peer takes no empty value
         with SchemaRegistryClient({"url": registry.url}) as client:
             assert AvroDeserializer(client)(value, SerializationContext("t", MessageField.VALUE)) == data
+
+
+def test_an_id_has_four_bytes() -> None:
+    (group,) = groups_of(pa.array([b"\0\1\2\3\4rest"]), None, "__value_schema_id", False)
+    assert (group.ref, group.payloads.to_pylist()) == (SchemaRef(id=0x01020304), [b"rest"])
 
 
 @pytest.mark.parametrize(
