@@ -19,7 +19,7 @@ import json
 import random
 import time
 
-from remote_fetch.errors import RemoteFetchError, TableRefused
+from remote_fetch.errors import TableRefused
 from remote_fetch.prepare.subscribed import topic_name
 from remote_fetch.tables.job import JobSpec, all_records, saved_or_planned
 from remote_fetch.tables.job_records import TaskRecord
@@ -66,7 +66,8 @@ def run_table_job(table: Table, spec: JobSpec) -> TableReport:
             records, run, upon = _run_and_commit(table, spec, staging, job, held)
         except Exception as error:
             trouble = error
-            if not table.refresh() or table.progress(topic) == held:
+            _look_again(table, error)  # the commit may have come in, with the answer lost
+            if table.progress(topic) == held:
                 raise
             # A job that another one has overtaken can never commit. A driver that runs the same job finds that, too.
             if job is not None and _moved(held, table.progress(topic), job.reads):
@@ -142,11 +143,6 @@ def _commit(table: Table, spec: JobSpec, addition: Addition) -> Progress | None:
             time.sleep(_PAUSE_S * (1 + random.random()))
             _look_again(table, error)
             table.check(spec.schema, spec.partition_by)  # other columns may have come in
-        except RemoteFetchError as error:
-            _look_again(table, error)  # the commit may have come in, with the answer lost
-            if _moved(base, table.progress(topic), addition.reads):
-                raise _Overtaken from error
-            raise
     raise TableRefused(
         f"{table.name}: {_COMMITS} times another commit was first, and none of them was of this topic",
         hint="The files are written: the same call again only commits them",
