@@ -88,10 +88,8 @@ class UrlCache:
         return self._ask(key, found, metadata, refused is not None) if is_asked else self._wait(found)
 
     def _is_usable(self, found: Future[Located], refused: Located | None) -> bool:
-        """Whether an answer is on its way, or there and good. A question that failed is not remembered."""
-        if not found.done():
-            return True
-        return found.exception() is None and found.result() is not refused and self._clock() < found.result().until_s
+        """Whether an answer is on its way, or there and good. No error is there: such a question is forgotten first."""
+        return not found.done() or (found.result() is not refused and self._clock() < found.result().until_s)
 
     def _ask(self, key: _Key, asked: Future[Located], metadata: RemoteLogSegmentMetadata, refused: bool) -> Located:
         try:
