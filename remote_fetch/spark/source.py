@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
@@ -99,6 +99,24 @@ class KafkaRemoteDataSource(DataSource):
         limits = parse_trigger_limits(self.options)
         reader = BatchReader(options, *_columns(options, schema), totals=self.totals)
         return StreamReader(StreamDriver(options, limits), reader, limits)
+
+    @brief
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """Raises ConfigError: the source reads. PySpark's own error names no way to write."""
+        raise _read_only("write")
+
+    @brief
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """As `writer`."""
+        raise _read_only("writeStream")
+
+
+def _read_only(word: str) -> ConfigError:
+    return ConfigError(
+        "kafka_remote reads topics, and writes none",
+        key="format",
+        hint=f'Keep {word}.format("kafka"), with the options of Spark\'s own source',
+    )
 
 
 def _columns(options: SourceOptions, schema: StructType) -> tuple[tuple[str, ...], TypedPlan | None]:

@@ -308,6 +308,18 @@ def test_errors_of_tasks_are_short(spark: SparkSession, tmp_path: Path) -> None:
     assert own == {"brief_errors.py"}
 
 
+def test_a_write_is_refused_in_one_sentence(spark: SparkSession) -> None:
+    """A job whose formats were all renamed meets it. PySpark's own error says `writer is not implemented`."""
+    with pytest.raises(Exception, match="PYTHON_DATA_SOURCE_ERROR") as caught:
+        spark.range(1).write.format("kafka_remote").mode("append").save()
+    lines = str(caught.value).partition("\n\nJVM stacktrace")[0].strip().splitlines()
+    assert len(lines) <= 5, lines
+    assert 'kafka_remote reads topics, and writes none. Keep write.format("kafka")' in lines[3]
+    source = KafkaRemoteDataSource({})
+    with pytest.raises(ConfigError, match=r'Keep writeStream.format\("kafka"\)'):
+        source.streamWriter(StructType(), overwrite=False)
+
+
 def test_workers_without_the_package() -> None:
     """The advice names both Pythons. A Python beside this one is not asked."""
     asked: list[str] = []
