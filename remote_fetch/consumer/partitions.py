@@ -67,6 +67,10 @@ class Partitions:
         self.reading: Sequence[AssignedPartition] = ()
         self._workers = workers
         self._answers: list[Answer] = []
+        self._starts: dict[Key, TopicPartition] = {}
+        """The partitions that librdkafka assigns, as the application names them, until they have begun."""
+        self._follows = True
+        """Whether these partitions are librdkafka's. If not, a handler of a signal has ended a change."""
         self._due_at_s = 0.0
         self._paused: dict[Key, float] = {}
         """The partitions that the application has paused, each with the time since when."""
@@ -101,6 +105,8 @@ class Partitions:
             return now_s
         self._due_at_s = now_s + max(_DUE_EVERY_S, len(self.assigned) * _DUE_EACH_S)
         try:
+            if not self._follows:
+                self.settle()
             self._look_at_all(now_s)
         except BaseException:  # the application may call again at once
             self.note_change()
@@ -158,13 +164,32 @@ class Partitions:
 
     # ------------------------------------------------------------------------------------- what the application does
 
-    def begin(self, partitions: Sequence[TopicPartition], *, replaces: bool) -> None:
-        """Begin with partitions that librdkafka has assigned: from the store if it may have them, or at the broker.
+    def expect(self, starts: Iterable[TopicPartition]) -> None:
+        """Note the partitions that librdkafka is about to assign. Call `follow` after that."""
+        self._starts, self._follows = {key_of(each): each for each in starts}, False
 
-        If `replaces` is true, all other partitions are no longer assigned.
+    def follow(self) -> None:
+        """Begin with the partitions that librdkafka has assigned, and drop all that it has not.
+
+        If a handler of a signal ends this, it is repeated with the due work.
         """
-        is_committing = self.is_committing  # `drop` may set it
-        self.drop(None if replaces else partitions)
+        self._follows, is_committing = False, self.is_committing  # `drop` may set it
+        held = self._librdkafka.assignment()
+        kept = set(map(key_of, held))
+        self.drop([partition.topic_partition() for key, partition in self.assigned.items() if key not in kept])
+        starts = {key_of(each): each for each in self.untracked(held)}
+        starts.update((key, each) for key, each in self._starts.items() if key in kept)
+        if starts:
+            self._starts = starts
+            self._begin(list(starts.values()), is_committing=is_committing)
+        self._starts, self._follows = {}, True
+
+    def _begin(self, partitions: Sequence[TopicPartition], *, is_committing: bool) -> None:
+        """Begin with assigned partitions: from the store if it may have them, or at the broker.
+
+        `is_committing`: librdkafka may be committing what was before the assignment.
+        """
+        self.drop(partitions)
         circuit = Circuit(first_pause_s=self._settings.retry_pause_s)
         retry_at_s = self._clock() + PROBE_AGAIN_S
         begun = []
@@ -255,15 +280,7 @@ class Partitions:
 
         librdkafka may also have paused some of the partitions that it keeps.
         """
-        held = self._librdkafka.assignment()
-        kept = set(map(key_of, held))
-        self.drop([partition.topic_partition() for key, partition in self.assigned.items() if key not in kept])
-        if begun := self.untracked(held):
-            try:
-                self.begin(begun, replaces=False)
-            except BaseException:  # a handler of a signal has raised: the next look begins with them
-                self.drop(begun)
-                raise
+        self.follow()
         fetching = [partition.topic_partition() for partition in self.assigned.values() if partition.state.is_fetching]
         self._librdkafka.resume(fetching)
 

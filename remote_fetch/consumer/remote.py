@@ -155,26 +155,20 @@ class Remote:
         if not is_incremental:
             self.partitions.positions.prepare_to_leave(None)
         self.flush_positions()
-        self._finish_commits(partitions, is_incremental=is_incremental)
-        is_refused = is_incremental and bool(self.partitions.tracked(partitions))
-        starts = partitions if is_refused else pause_before_assign(self._librdkafka, partitions)
+        self._idle_store.start()
         try:
+            self._finish_commits(partitions, is_incremental=is_incremental)
+            is_refused = is_incremental and bool(self.partitions.tracked(partitions))
+            starts = partitions if is_refused else pause_before_assign(self._librdkafka, partitions)
+            self.partitions.expect(partitions)
             assign(starts)
-            self._begin(partitions, is_incremental=is_incremental)
-        except KafkaException:
+            self.partitions.follow()
+        except BaseException as error:
+            if isinstance(error, KafkaException):  # if a handler of a signal has raised, librdkafka has assigned them
+                self.partitions.expect([])
             self.partitions.settle()
             raise
-        except BaseException:  # a handler of a signal has raised, and the application may go on
-            self._begin(partitions, is_incremental=is_incremental)
-            raise
-
-    def _begin(self, partitions: Sequence[TopicPartition], *, is_incremental: bool) -> None:
-        """Begin with what librdkafka has assigned."""
-        held = set(map(key_of, self._librdkafka.assignment()))
-        begun = [each for each in partitions if key_of(each) in held]  # none after a fatal error
-        self.partitions.begin(begun, replaces=not is_incremental)
-        self._lookups.request({each.topic: each.partition for each in begun if each.offset in COMMITTED})
-        self._idle_store.start()
+        self._lookups.request({each.topic: each.partition for each in partitions if each.offset in COMMITTED})
 
     def unassign(self) -> None:
         """As `Consumer.unassign`."""

@@ -289,7 +289,12 @@ class Bench:
         self.partitions.note_committed()  # what librdkafka has committed before
         kept = [] if replaces else [each for each in self.librdkafka.assigned if each.partition not in starts]
         self.librdkafka.assigned = kept + partitions
-        self.partitions.begin(partitions, replaces=replaces)
+        self.begin(partitions)
+
+    def begin(self, partitions: list[TopicPartition]) -> None:
+        """librdkafka has assigned these partitions."""
+        self.partitions.expect(partitions)
+        self.partitions.follow()
 
     def run_due_work(self, *, after_s: float = 0.0) -> None:
         """Do what is due after so many seconds."""

@@ -68,7 +68,8 @@ def test_of_a_partition_that_was_given_back_only_the_commit_of_librdkafka_stays(
 
 def _read_and_give_back(bench: Bench, topic: str) -> None:
     bench.partitions.note_committed()
-    bench.partitions.begin([TopicPartition(topic, 0, STORED)], replaces=True)
+    bench.librdkafka.assigned = [TopicPartition(topic, 0, STORED)]
+    bench.begin(bench.librdkafka.assigned)
     bench.group.answer(5)
     bench.run_due_work(after_s=10.0)  # answers of the guard and the brokers are outdated by then
     partition = bench.partitions.assigned[topic, 0]

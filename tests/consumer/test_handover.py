@@ -132,7 +132,7 @@ def test_a_poll_that_hands_over_64_partitions_waits_for_no_broker() -> None:
         setattr(bench.librdkafka, method, request)
     partitions = [TopicPartition("t", number, (0, 7, BEGINNING, STORED)[number % 4]) for number in range(64)]
     assigned = bench.librdkafka.assigned = pause_before_assign(bench.librdkafka, partitions)
-    bench.partitions.begin(partitions, replaces=True)
+    bench.begin(partitions)
     bench.group.answer()
     bench.clock.now_s += 61
     assert {partition.offset for partition in assigned} == {0}
@@ -261,7 +261,8 @@ def test_a_partition_is_assigned_again_with_its_metadata(is_eager: bool) -> None
     bench = Bench()
     bench.librdkafka.rebalances_eagerly = is_eager
     given = [TopicPartition("t", 0, 5, metadata="m"), TopicPartition("t", 1, END, metadata="n")]
-    bench.partitions.begin(given, replaces=True)
+    bench.librdkafka.assigned = given
+    bench.begin(given)
     bench.librdkafka.stopped.add(0)
     bench.librdkafka.assigned = [TopicPartition("t", 0), TopicPartition("t", 1, metadata="n")]
     bench.end(0, 5)

@@ -191,11 +191,19 @@ def test_a_late_answer_does_not_move_a_partition_that_was_sought_or_assigned_aga
     assert [feed.offset for feed in bench.workers.feeds] == [3, 9]
 
 
+def test_the_group_is_asked_although_the_assignment_drops_other_partitions() -> None:
+    """librdkafka commits for these only. Else the partition would first be read from the broker, for seconds."""
+    bench = Bench({0: END})
+    bench.assign({1: STORED})
+    assert [partition.partition for partition in bench.group.requested] == [1]
+
+
 def test_a_leader_epoch_that_the_application_names_goes_with_its_offset() -> None:
     """To the feed, and to librdkafka if the feed brings nothing. A logical offset has none."""
     bench = Bench()
     named = [TopicPartition("t", number, offset, leader_epoch=3) for number, offset in ((0, 7), (1, BEGINNING))]
-    bench.partitions.begin(named, replaces=True)
+    bench.librdkafka.assigned = named
+    bench.begin(named)
     assert [feed._leader_epoch for feed in bench.workers.feeds] == [3, None]
     bench.partitions.seek(bench.partition(0), 9, 4)
     feed = bench.workers.feeds[-1]

@@ -275,6 +275,46 @@ def test_what_is_assigned_is_what_is_read_although_a_handler_ends_a_change(tmp_p
             remote.close()
 
 
+@pytest.mark.parametrize("is_in_callback", [False, True])
+@pytest.mark.parametrize("is_of_unassign", [False, True])
+def test_what_is_assigned_is_read_although_two_handlers_end_a_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_of_unassign: bool, is_in_callback: bool
+) -> None:
+    """Each ends a look at what librdkafka has, which has other offsets than the application has named."""
+    settings = ConsumerSettings(True, {}, Config.parse({"remote.storage.url": str(tmp_path)}))
+    librdkafka, callbacks = FakeLibrdkafka(), Callbacks()
+    remote = Remote(librdkafka, settings, Metrics(), ignore, threading.RLock(), callbacks)
+    given = [TopicPartition("t", 0, 5)]
+    alarms = 2 * [Alarm]
+
+    def assignment() -> list[TopicPartition]:
+        if alarms:
+            raise alarms.pop()
+        return librdkafka.assigned
+
+    def unassign() -> None:
+        librdkafka.assigned = []
+        raise alarms.pop()
+
+    if is_of_unassign:
+        remote.assign(given, is_incremental=False)
+        monkeypatch.setattr(librdkafka, "unassign", unassign)
+    monkeypatch.setattr(librdkafka, "assignment", assignment)
+    try:
+        with pytest.raises(Alarm):
+            remote.unassign() if is_of_unassign else remote.assign(given, is_incremental=False)
+        if is_in_callback:  # confluent_kafka goes on, and `poll` raises the error
+            callbacks.keep(Alarm())
+            with pytest.raises(Alarm):
+                remote.merge.poll(0)
+        assert not alarms
+        remote.merge.poll(0.05)
+        found = [partition.state.offset for partition in remote.partitions.assigned.values()]
+        assert found == ([] if is_of_unassign else [5])
+    finally:
+        remote.close()
+
+
 @pytest.mark.parametrize("way", ["poll", "consume"])
 def test_what_librdkafka_has_is_read_although_a_second_handler_ends_the_look_at_it(way: str) -> None:
     for handler in at_each_place(30):
