@@ -154,7 +154,7 @@ class Partitions:
         for partition in [each for each in self.assigned.values() if each.state.is_fetched]:
             offset, epoch = partition.goes_on_at
             if self._handover.position(partition) in (INVALID, offset):
-                if offset >= 0:
+                if offset >= 0 or offset == STORED:
                     partition.enter(partition.state.doubted(offset, epoch, self._clock()))
             elif offset >= 0 or offset in (BEGINNING, STORED):
                 moved.append((partition, offset, epoch))

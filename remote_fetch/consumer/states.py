@@ -231,11 +231,13 @@ class PartitionState:
     def overdue(self, position: int, end_offset: int) -> Step:
         """Repeat a hand-over after which no record came. `position` is librdkafka's.
 
-        If the log is known to end at `offset`, the hand-over is repeated only once.
+        If the log is known to end at `offset`, the hand-over is repeated only once. So is one at the committed offset,
+        which may be the end.
         """
         state = replace(self, handed_over_at_s=None)
-        has_brought_nothing = self.offset >= 0 and not self.is_paused and position <= self.offset
-        is_at_end = 0 <= end_offset <= self.offset
+        has_offset = self.offset >= 0 or self.offset == STORED
+        has_brought_nothing = has_offset and not self.is_paused and position <= self.offset
+        is_at_end = self.offset == STORED or 0 <= end_offset <= self.offset
         if has_brought_nothing and not (is_at_end and self.handover_retries):
             again = HandOver(self.offset, self.leader_epoch)
             return replace(state, handover_retries=self.handover_retries + 1), (again,)

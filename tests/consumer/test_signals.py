@@ -503,6 +503,24 @@ def test_a_partition_goes_on_although_a_handler_has_dropped_the_error_that_stopp
         assert not has_read or ("incremental_assign", [(0, 8)]) not in calls, "its record would come twice"
 
 
+@pytest.mark.parametrize("way", ["poll", "consume"])
+def test_a_partition_goes_on_although_a_handler_has_dropped_the_error_of_its_committed_offset(way: str) -> None:
+    """librdkafka has looked the committed offset up: there is none, or it is not in the log."""
+    for handler in at_each_place(20):
+        bench = Bench({0: STORED})
+        bench.group.answer()
+        bench.run_due_work()
+        bench.librdkafka.live.append(error_of(0, KafkaError._AUTO_OFFSET_RESET))
+        bench.librdkafka.calls_since()
+        call = partial(bench.merge.poll, 0) if way == "poll" else partial(bench.merge.consume, 2, 0)
+        for _ in range(6):
+            with suppress(Alarm):  # one that was kept
+                handler.during(call)
+            bench.clock.now_s += 2.0  # longer than the watchdog's time
+        again = bench.librdkafka.calls_since().count(("incremental_assign", [(0, STORED)]))
+        assert again == 1 or bench.mode(0) == "locating", (handler.place, again)
+
+
 def test_a_record_that_came_with_such_an_error_comes_once() -> None:
     for handler in at_each_place(60):
         bench = Bench({0: 0})

@@ -147,6 +147,9 @@ def test_each_repetition_of_a_hand_over_has_more_time(retries: int, longest_s: f
         (HANDED_OVER, 6, INVALID, False),
         (replace(HANDED_OVER, is_paused=True), INVALID, INVALID, False),
         (replace(HANDED_OVER, offset=END), INVALID, INVALID, False),
+        (replace(HANDED_OVER, offset=STORED), INVALID, INVALID, True),
+        (replace(HANDED_OVER, offset=STORED), 6, INVALID, False),
+        (replace(HANDED_OVER, offset=STORED, handover_retries=1), INVALID, INVALID, False),
     ],
     ids=[
         "end unknown",
@@ -158,12 +161,15 @@ def test_each_repetition_of_a_hand_over_has_more_time(retries: int, longest_s: f
         "moved on",
         "paused",
         "logical",
+        "committed",
+        "committed and moved on",
+        "committed again",
     ],
 )
 def test_an_overdue_hand_over_is_repeated(state: PartitionState, position: int, end_offset: int, repeats: bool) -> None:
     after, actions = state.overdue(position, end_offset)
     assert not after.awaits_librdkafka
-    assert actions == ((HandOver(5),) if repeats else ())
+    assert actions == ((HandOver(state.offset),) if repeats else ())
     assert after.handover_retries == state.handover_retries + repeats
 
 
