@@ -68,13 +68,10 @@ class SliceReader:
         self._last_offset = -1
         self._ends_in_gap = False
         self._end_is_inferred = end_is_inferred
-        self._entry_offsets = (
-            piece.start_entry_offset if position == piece.start_position else -1,
-            # If the slice is read again from a later position, the entry may lie before that position.
-            piece.end_entry_offset
-            if position == piece.start_position or rows.next_offset <= piece.end_entry_offset
-            else -1,
-        )
+        # If the slice is read again from a later position, the first entry may lie before it. The last entry does not:
+        # no offset that is wanted lies behind it.
+        begin_entry_offset = piece.start_entry_offset if position == piece.start_position else -1
+        self._entry_offsets = (begin_entry_offset, piece.end_entry_offset)
         units = (
             None
             if isinstance(rows.aborted, SequentialAborts)

@@ -23,20 +23,26 @@ FIVE = [Record(delta, value=b"%d" % delta) for delta in range(5)]
 
 
 class Slice:
-    """The only segment of `log`, whose bytes a test may change, and a reader of its offsets up to `last`."""
+    """The only segment of `log`, whose bytes a test may change, and a reader of its offsets up to `last`.
 
-    def __init__(self, log: LogBuilder, last: int | None = None, *, entry: int = -1) -> None:
+    The reader begins at the batch `begin`, as after an error.
+    """
+
+    def __init__(
+        self, log: LogBuilder, last: int | None = None, *, entry: int = -1, end_entry: int = -1, begin: int = 0
+    ) -> None:
         log.roll()
         (segment,) = log.segments()
         self.data = bytearray(segment.log)
         sizes = [len(batch.data) for batch in log.batches if batch.data]
         self.starts = [sum(sizes[:at]) for at in range(len(sizes))]
-        self.rows = PartitionRows("topic", 0, ("offset",), Lineage.unknown(), None, 0)
+        first = log.batches[begin].base_offset
+        self.rows = PartitionRows("topic", 0, ("offset",), Lineage.unknown(), None, first)
         metadata = segment.metadata
         stop = metadata.end_offset if last is None else last
-        piece = SegmentSlice(metadata, 0, stop, start_entry_offset=entry)
-        pool = DecodePool(threads=0)
-        self.reader = SliceReader(piece, self.rows, Codecs(), pool, position=0, max_batch_bytes=1 << 20)
+        piece = SegmentSlice(metadata, 0, stop, start_entry_offset=entry, end_entry_offset=end_entry)
+        pool, at = DecodePool(threads=0), self.starts[begin]
+        self.reader = SliceReader(piece, self.rows, Codecs(), pool, position=at, max_batch_bytes=1 << 20)
 
     def feed(self, start: int = 0, stop: int | None = None) -> list[int]:
         """Feed bytes [start, stop). Returns the offsets of the rows that are delivered after it."""
@@ -136,6 +142,18 @@ def test_an_entry_behind_the_last_batch_is_of_another_segment() -> None:
     read = Slice(three_batches(), entry=20)
     with pytest.raises(MisleadingIndex):
         read.feed() + read.finish()
+
+
+@pytest.mark.parametrize("begin", [0, 1])
+def test_the_last_entry_of_a_slice_shows_a_wrong_offset_of_its_last_batch(begin: int) -> None:
+    """The bytes end before the next header. So the entry counts after an error too."""
+    log = three_batches()
+    log.append_batch(FIVE)
+    read = Slice(log, last=12, end_entry=14, begin=begin)
+    read.data[read.starts[2] + 7] ^= 1  # 10 becomes 11
+    with pytest.raises(MisleadingIndex):
+        read.feed(read.starts[begin], read.starts[3]) + read.finish()
+    assert read.rows.next_offset <= 10
 
 
 def test_an_item_that_is_held_is_not_delivered_if_it_is_no_longer_wanted() -> None:
