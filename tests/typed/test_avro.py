@@ -7,6 +7,7 @@ import decimal
 import io
 import json
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 import fastavro
@@ -140,6 +141,13 @@ def test_milliseconds_become_the_readers_microseconds() -> None:
     assert typed(record(("t", old)), [{"t": 5000}], record(("t", new))) == [{"t": expected}]
 
 
+def test_a_time_of_milliseconds_becomes_the_readers_microseconds() -> None:
+    old = {"type": "int", "logicalType": "time-millis"}
+    new = {"type": "long", "logicalType": "time-micros"}
+    assert typed(record(("t", old)), [{"t": 5000}], record(("t", new))) == [{"t": datetime.time(0, 0, 5)}]
+    assert typed(record(("t", "int")), [{"t": 5000}], record(("t", new))) == [{"t": datetime.time(0, 0, 0, 5000)}]
+
+
 @pytest.mark.parametrize("written", ["timestamp-millis", "timestamp-micros", "local-timestamp-micros"])
 def test_a_timestamp_is_no_time_of_day(written: str) -> None:
     """Arrow's cast cuts the date off. fastavro gives the timestamp, and Java takes its number for another time."""
@@ -164,15 +172,92 @@ def test_digits_that_the_reader_lacks_are_not_cut(unit: str) -> None:
         (record(("a", "string")), record(("a", "int")), {"a": "x"}, "string does not fit the reader's int"),
         (record(), record(("a", "int")), {}, "field a has no default"),
         (record(("a", ["null", "int"])), record(("a", "int")), {"a": None}, "a null"),
+        (record(("a", ["null", "int"])), record(("a", ["int", "string"])), {"a": None}, "a null"),
         (record(("a", ["string", "int"])), record(("a", "int")), {"a": "x"}, "a string, which does not fit"),
+        (record(("a", ["null", "string"])), record(("a", ["null", "R"])), {"a": "x"}, "a string, which does not fit"),
+        (record(("a", ["null", "R"])), record(("a", ["null", "string"])), {"a": {"a": None}}, "record R, which does"),
         (record(("a", "bytes")), record(("a", "string")), {"a": b"\xff"}, "does not fit the reader's string"),
         (record(name="A"), record(name="B"), {}, "record A does not fit the reader's record B"),
         ("int", ["null", "string"], 1, "int does not fit the reader's union"),
+        (
+            {"type": "fixed", "name": "F", "size": 2},
+            {"type": "fixed", "name": "F", "size": 3},
+            b"xy",
+            "fixed F does not fit the reader's fixed F",
+        ),
     ],
 )
 def test_what_does_not_resolve_says_why(writer: Any, reader: Any, row: Any, reason: str) -> None:
     with pytest.raises(Undecodable, match=reason):
         typed(writer, [row], reader)
+
+
+KINDS: dict[str, Any] = {
+    "boolean": "boolean", "int": "int", "string": "string", "array": {"type": "array", "items": "int"},
+    "map": {"type": "map", "values": "int"}, "enum E": {"type": "enum", "name": "E", "symbols": ["a"]},
+    "enum O": {"type": "enum", "name": "O", "symbols": ["a"]}, "fixed F": {"type": "fixed", "name": "F", "size": 2},
+    "fixed G": {"type": "fixed", "name": "G", "size": 2}, "record R": record(("a", "int")),
+    "record S": record(("a", "int"), name="S"),
+}  # fmt: skip
+
+
+def test_no_kind_is_another() -> None:
+    for wanted, reader in KINDS.items():
+        of_reader = AvroReader(text(reader))
+        for written, writer in KINDS.items():
+            if written != wanted:
+                with pytest.raises(Undecodable, match=f"the writer's {written} does not fit the reader's {wanted}"):
+                    of_reader.decoder(text(writer))
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted", "value", "promoted"),
+    [
+        ("int", "long", -5, -5),
+        ("int", "float", 2**24 + 1, float(2**24)),
+        ("int", "double", 2**31 - 1, float(2**31 - 1)),
+        ("long", "float", 2**40 + 1, float(2**40)),
+        ("long", "double", 2**53 + 1, float(2**53)),
+        ("float", "double", 0.5, 0.5),
+        ("string", "bytes", "\u00e9", "\u00e9".encode()),
+        ("bytes", "string", "\u00e9".encode(), "\u00e9"),
+    ],
+)
+def test_promotions(written: str, wanted: str, value: Any, promoted: Any) -> None:
+    old, new = record(("a", ["null", written])), record(("a", ["null", wanted]))
+    assert typed(old, [{"a": value}, {"a": None}], new) == [{"a": promoted}, {"a": None}]
+    assert typed(record(("a", written)), [{"a": value}], record(("a", wanted))) == [{"a": promoted}]
+
+
+@pytest.mark.parametrize("kind", ["record R", "enum E", "fixed F"])
+def test_a_named_type_is_found_by_the_readers_alias(kind: str) -> None:
+    old = {**KINDS[kind], "namespace": "old"}
+    value = {"record R": {"a": 5}, "enum E": "a", "fixed F": b"xy"}[kind]
+    for alias in (f"old.{old['name']}", old["name"]):
+        new = {**KINDS[kind], "name": "New", "namespace": "old", "aliases": [alias]}
+        assert typed(record(("v", old)), [{"v": value}], record(("v", new))) == [{"v": value}]
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted", "values_", "found"),
+    [
+        (["null", "string", "bytes"], ["null", "bytes"], ["x", None, b"y", "z"], [b"x", None, b"y", b"z"]),
+        (["int", "float"], "double", [1, 0.5, 2], [1.0, 0.5, 2.0]),
+    ],
+)
+def test_branches_that_one_of_the_readers_takes(
+    written: Any, wanted: Any, values_: Sequence[Any], found: Sequence[Any]
+) -> None:
+    rows = [{"a": value} for value in values_]
+    assert typed(record(("a", written)), rows, record(("a", wanted))) == [{"a": value} for value in found]
+
+
+def test_a_branch_of_the_same_full_name_wins_over_an_earlier_namesake() -> None:
+    near, far = ({**record(("a", "int")), "namespace": namespace} for namespace in ("near", "far"))
+    reader = AvroReader(text(record(("u", [far, near]), name="Top")))
+    writer = record(("u", near), name="Top")
+    found = reader.decoder(text(writer))(pa.array([encode(writer, {"u": {"a": 5}})])).to_pylist()
+    assert found == [{"u": {"member0": None, "member1": {"a": 5}}}]
 
 
 def test_a_branch_of_the_same_type_wins_over_an_earlier_wider_one() -> None:
