@@ -12,12 +12,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from remote_fetch.decode.columns import wanted_columns
 from remote_fetch.errors import ConfigError
-from remote_fetch.spark.options import SourceOptions, parse_options
+from remote_fetch.spark.options import SourceOptions, Subscription, parse_options
 from remote_fetch.spark.typed import plan_of, typed_schema
 from remote_fetch.tables.formats import TABLES, check_format, check_options, checked_target
 from remote_fetch.tables.parquet_files import check_compression, check_partition_by, check_size
@@ -78,7 +78,9 @@ class BackfillRequest:
         for name in self.options:
             if name.lower() in _SUBSCRIBING:
                 raise ConfigError(f"option '{name}': pass the topic as backfill's argument", key=name)
-        return parse_options({**self.options, "subscribe": self.topic})
+        source = parse_options({**self.options, "subscribe": self.topic})
+        # The option takes names with commas between them. A job has one topic, whose name is taken as it is.
+        return replace(source, subscription=Subscription((self.topic,)))
 
     def _fingerprint(self, columns: Sequence[str], schema: pa.Schema, typed: TypedPlan | None) -> str:
         """Hash identifying a job's input and output. Secrets and tuning options are left out."""

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from remote_fetch import read_arrow
-from remote_fetch.errors import ConfigError, OffsetOutOfRange
+from remote_fetch.errors import ConfigError, OffsetOutOfRange, UnknownTopic
 from remote_fetch.spark import backfill, backfill_job
 from remote_fetch.spark.backfill_job import _waves
 from remote_fetch.spark.options import parse_options
@@ -395,6 +395,14 @@ def test_a_job_of_other_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_arguments_that_are_wrong(tmp_path: Path, more: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         backfill(NO_SPARK, "codecs", to=str(tmp_path), **{"options": options(), **more})
+
+
+def test_several_topics_in_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The option `subscribe` takes them. A job's report has the offsets of one topic, by partition."""
+    monkeypatch.setattr(backfill_job, "_run", run_here)
+    with pytest.raises(UnknownTopic, match="'codecs,lat' is not a topic name"):
+        backfill(NO_SPARK, "codecs,lat", to=str(tmp_path / "out"), options=options(), compression="zstd")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_transform_has_one_schema(tmp_path: Path) -> None:
