@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -65,7 +66,7 @@ class CommittedOffsets:
         self._lock = threading.Lock()
         self._answers: list[Answer] = []
         self._threads: list[threading.Thread] = []
-        self._closing = threading.Event()
+        self._is_closing = False
 
     def request(self, partitions: Sequence[TopicPartition]) -> None:
         """Start to ask for the committed offsets of partitions. The answer has the same list object."""
@@ -87,7 +88,7 @@ class CommittedOffsets:
 
     def close(self) -> None:
         """Make no further attempt. This does not wait for a running attempt."""
-        self._closing.set()
+        self._is_closing = True
 
     def wait(self, timeout_s: float = _LONGEST_S) -> None:
         """Wait until no request runs. So no later answer of these requests has an offset committed after this call."""
@@ -96,13 +97,13 @@ class CommittedOffsets:
     def _run(self, partitions: Sequence[TopicPartition]) -> None:
         found: Sequence[Start] = []
         for timeout_s in _TIMEOUTS_S:
-            if self._closing.is_set():
+            if self._is_closing:
                 return
             try:
                 found = self._fetch(partitions, timeout_s)
             except KafkaException as error:
                 if is_passing(error):
-                    self._closing.wait(_PAUSE_S)
+                    time.sleep(_PAUSE_S)
                     continue
             except TimeoutError:
                 continue

@@ -16,6 +16,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 
 __all__ = ["IdleStore"]
 
@@ -28,26 +29,28 @@ class IdleStore:
     def __init__(self, store: Callable[[], None], every_s: float | None) -> None:
         self._store = weakref.WeakMethod(store)
         self._every_s = every_s
-        self._closed = threading.Event()
+        self._open = threading.Lock()  # as in `Workers`, no `Event`: `close` releases it
+        self._open.acquire()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Start the thread, if that was not done before."""
         if self._thread is None and self._every_s is not None:
-            arguments = (self._store, self._every_s, self._closed)
+            arguments = (self._store, self._every_s, self._open)
             self._thread = threading.Thread(target=_run, args=arguments, name="remote-fetch-positions", daemon=True)
             self._thread.start()
 
     def close(self, timeout_s: float) -> None:
         """End the thread, and wait for it at most this long."""
-        self._closed.set()
+        with suppress(RuntimeError):  # raised if it was closed before
+            self._open.release()
         if self._thread is not None:
             self._thread.join(timeout_s)
 
 
-def _run(reference: weakref.WeakMethod[Callable[[], None]], every_s: float, closed: threading.Event) -> None:
+def _run(reference: weakref.WeakMethod[Callable[[], None]], every_s: float, is_open: threading.Lock) -> None:
     has_failed = False
-    while not closed.wait(every_s):
+    while not is_open.acquire(timeout=every_s):
         store = reference()
         if store is None:
             return

@@ -22,7 +22,7 @@ class Lookups:
 
     def __init__(self, look_up: Callable[[str, int], object]) -> None:
         self._look_up = look_up
-        self._closing = threading.Event()
+        self._is_closing = False
 
     def request(self, topics: Mapping[str, int]) -> None:
         """Start to look up topics, each with the number of a partition."""
@@ -31,11 +31,11 @@ class Lookups:
 
     def close(self) -> None:
         """Begin no further lookup. This does not wait for a running one."""
-        self._closing.set()
+        self._is_closing = True
 
     def _run(self, topics: Mapping[str, int]) -> None:
         for topic, number in topics.items():
-            if self._closing.is_set():
+            if self._is_closing:
                 return
             with suppress(BaseException):  # a fetcher may have a bug, and a panic in Rust is no Exception
                 self._look_up(topic, number)

@@ -24,6 +24,9 @@ import remote_fetch.session.brokers
 from remote_fetch import RemoteConsumer
 from remote_fetch.config import Config
 from remote_fetch.consumer.callbacks import Callbacks
+from remote_fetch.consumer.committed import CommittedOffsets
+from remote_fetch.consumer.idle_store import IdleStore
+from remote_fetch.consumer.lookups import Lookups
 from remote_fetch.consumer.metrics import Metrics
 from remote_fetch.consumer.offsets import END, STORED
 from remote_fetch.consumer.remote import Remote
@@ -44,10 +47,14 @@ def raising(_: object) -> None:
 
 
 class Handler:
-    """Raises once while `call` runs, at the place of this number. `has_raised`: there was such a place."""
+    """Raises once while `call` runs, at the place of this number. `has_raised`: there was such a place.
 
-    def __init__(self, place: int) -> None:
+    `folder` is a part of the paths of the modules that have such places.
+    """
+
+    def __init__(self, place: int, folder: str) -> None:
         self.place = self._left = place
+        self._folder = folder
         self.has_raised = False
 
     def during(self, call: Callable[[], T]) -> T | None:
@@ -60,7 +67,7 @@ class Handler:
             sys.setprofile(None)
 
     def _profile(self, frame: FrameType, event: str, _: object) -> None:
-        is_ours = "/remote_fetch/consumer/" in frame.f_code.co_filename and frame.f_code.co_name != "<genexpr>"
+        is_ours = self._folder in frame.f_code.co_filename and frame.f_code.co_name != "<genexpr>"
         if is_ours and event in ("call", "c_return"):  # an error in a generator that is thrown away is lost
             self._left -= 1
             if self._left < 0:
@@ -69,10 +76,10 @@ class Handler:
                 raise Alarm
 
 
-def at_each_place(least: int) -> Iterator[Handler]:
+def at_each_place(least: int, folder: str = "/remote_fetch/consumer/") -> Iterator[Handler]:
     """A handler for each place in turn, until there is no such place. There are `least` places or more."""
     for place in count():
-        handler = Handler(place)
+        handler = Handler(place, folder)
         yield handler
         if not handler.has_raised:
             assert place >= least
@@ -614,3 +621,19 @@ def test_no_position_stays_held_after_a_handler_has_ended_a_call() -> None:
         bench.librdkafka.live.append(live(0, 8))
         handler.during(partial(bench.merge.consume, 2, 0.05))
         assert not bench.partition(0).position.is_held, handler.place
+
+
+@pytest.mark.parametrize("kind", ["committed offsets", "lookups", "idle store"])
+def test_a_close_that_a_handler_has_ended_keeps_no_thread_waiting(kind: str) -> None:
+    """An event of `threading` would keep the lock inside of it."""
+    for handler in at_each_place(1, folder=""):
+        closes: dict[str, Callable[[], None]] = {
+            "committed offsets": CommittedOffsets(lambda *_: [], lambda: None).close,
+            "lookups": Lookups(lambda *_: None).close,
+            "idle store": partial(IdleStore(Callbacks().log_kept, None).close, 0),
+        }
+        handler.during(closes[kind])
+        again = threading.Thread(target=closes[kind], daemon=True)
+        again.start()
+        again.join(30)
+        assert not again.is_alive(), handler.place
