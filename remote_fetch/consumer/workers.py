@@ -68,12 +68,15 @@ class Workers:
                 self._queue.put(feed)
 
     def drop(self, feed: Feed) -> None:
-        """Stop working for a feed."""
+        """Stop working for a feed. Call this again if a handler of a signal has ended it."""
         feed.cancel()
         with self._lock:
-            state = self._states.pop(feed, None)
-        if state == _IDLE:
-            feed.close()  # if a thread works for the feed, that thread closes it
+            if self._states.get(feed) != _IDLE:  # if a thread works for the feed, that thread closes it
+                self._states.pop(feed, None)
+                return
+        feed.close()
+        with self._lock:
+            self._states.pop(feed, None)
 
     def notify(self) -> None:
         """End the current or the next `wait`, because a feed has records or an ending, or an answer has come."""

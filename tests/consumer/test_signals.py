@@ -25,12 +25,14 @@ from remote_fetch import RemoteConsumer
 from remote_fetch.config import Config
 from remote_fetch.consumer.callbacks import Callbacks
 from remote_fetch.consumer.committed import CommittedOffsets
+from remote_fetch.consumer.feed import Ending
 from remote_fetch.consumer.idle_store import IdleStore
 from remote_fetch.consumer.lookups import Lookups
 from remote_fetch.consumer.metrics import Metrics
 from remote_fetch.consumer.offsets import END, STORED
 from remote_fetch.consumer.remote import Remote
 from remote_fetch.consumer.settings import ConsumerSettings
+from remote_fetch.consumer.workers import Workers
 from remote_fetch.observe import ignore
 from tests.consumer.fakes import Bench, FakeLibrdkafka, error_of, live
 
@@ -637,3 +639,16 @@ def test_a_close_that_a_handler_has_ended_keeps_no_thread_waiting(kind: str) -> 
         again.start()
         again.join(30)
         assert not again.is_alive(), handler.place
+
+
+def test_a_feed_is_closed_although_a_handler_ends_its_drop() -> None:
+    """`Transitions.stop_feed` drops it once more then."""
+    for handler in at_each_place(2):
+        bench, workers = Bench({0: 0}), Workers()
+        feed, closed = bench.feed(0), list[bool]()
+        feed.ending, feed.close = Ending(0, "not-tiered"), partial(closed.append, True)  # type: ignore[method-assign]
+        workers.add(feed)
+        for _ in range(2):
+            handler.during(partial(workers.drop, feed))
+        workers.close(30)
+        assert closed, handler.place
