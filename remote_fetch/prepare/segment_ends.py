@@ -9,7 +9,7 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from remote_fetch.errors import CorruptSegment, FallsBackError, SegmentNotFound
 from remote_fetch.fetch.readahead import RangeRequest
@@ -76,19 +76,28 @@ def check_end(storage: Storage, segment: RemoteLogSegmentMetadata, end: int) -> 
         )
 
 
-def offset_at_start(data: memoryview, codecs: Codecs) -> int | None:
-    """The first offset of the batch that begins in the first bytes of a segment.
+def offset_at_start(
+    data: memoryview, codecs: Codecs, more: Callable[[int], memoryview], *, max_batch_bytes: int
+) -> int | None:
+    """The first offset of the batch that begins in `data`, the first bytes of a segment.
 
-    None if `data` does not tell it. The header of a legacy message set may have only the last offset, so that all of
-    the set is needed. Bytes that break a rule tell nothing here: the reader of the segment raises their error.
+    The header of a legacy message set may have only the last offset, so that all of the set is needed. `more` gets the
+    bytes from a position of the segment on; none: it ends there.
+
+    None if the bytes do not tell the offset. Those that break a rule tell nothing here: the reader of the segment
+    raises their error. Raises the errors of `more`.
     """
     base_offset = v2_offset_at(data, 0)
     if base_offset is not None:
         return base_offset
-    framer = BatchFramer(0)
-    framer.feed(data)
-    try:
-        batch = framer.next_batch()
-        return None if batch is None else as_v2(batch, codecs)[0].base_offset
-    except FallsBackError:
-        return None
+    framer = BatchFramer(0, max_batch_bytes=max_batch_bytes)
+    while data:
+        framer.feed(data)
+        try:
+            batch = framer.next_batch()
+            if batch is not None:
+                return as_v2(batch, codecs)[0].base_offset
+        except FallsBackError:
+            return None
+        data = more(framer.pending_bytes)
+    return None

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from remote_fetch.errors import (
     CorruptSegment,
@@ -84,7 +85,10 @@ class Recovery:
 
     def handle_late_start(self, request: RangeRequest, data: memoryview, work: Work) -> None:
         """If the segment begins after the wanted offset, have the offsets between read from other segments first."""
-        base_offset = offset_at_start(data, self._codecs) if request.start_position == 0 else None
+        if request.start_position > 0:
+            return
+        bound = self._storage.settings.max_batch_bytes
+        base_offset = offset_at_start(data, self._codecs, partial(self._behind, request), max_batch_bytes=bound)
         if base_offset is None or base_offset <= work.first_offset:
             return
         shared, locator, first = work.partition, self._locator, work.first_offset
@@ -92,6 +96,13 @@ class Recovery:
         if any(map(locator.end_is_inferred, before)):
             shared.opened = shared.opened.with_timeline(locator.recheck(shared.opened.partition, first))
         self._leave_gap(work, first, min(base_offset - 1, work.piece.last_offset), f"begins at offset {base_offset}")
+
+    def _behind(self, request: RangeRequest, position: int) -> memoryview:
+        """The bytes from `position` on, behind those of a first request. None if these were fewer: the object ends."""
+        if position < request.size_bytes:
+            return memoryview(b"")
+        reader = self._storage.reader
+        return reader.read(RangeRequest(request.segment, position, position + reader.range_bytes))
 
     def handle_early_end(self, work: Work) -> None:
         """Handle a segment that ends before its last offset, because of compaction or because its metadata is wrong.

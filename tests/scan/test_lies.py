@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from random import Random
 from struct import iter_unpack, pack
 from typing import Any, TypeAlias
 
@@ -408,6 +409,11 @@ class Sized(Tier):
         return self.size_bytes
 
 
+def first_offset_of(data: memoryview) -> int | None:
+    """As `offset_at_start`, of all bytes of a segment."""
+    return offset_at_start(data, Codecs(), lambda _: memoryview(b""), max_batch_bytes=1 << 20)
+
+
 @EXACT
 @pytest.mark.parametrize(("magic", "codec"), [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0)])
 def test_a_start_below_a_segment_before_it(magic: int, codec: int, isolation: IsolationLevel) -> None:
@@ -424,7 +430,7 @@ def test_a_start_below_a_segment_before_it(magic: int, codec: int, isolation: Is
     tier = Tier(log, log.segments())
     # A batch of v2 may be larger than a range. Then the first bytes suffice.
     data = memoryview(log.segments()[1].log)[: 17 if magic == 2 else None]
-    assert offset_at_start(data, Codecs()) == 1000
+    assert first_offset_of(data) == 1000
     Told("start_offset", 0)(tier, 1)
     outcome = tier.read(isolation, by_listing=False)
     check(tier, outcome, isolation)
@@ -433,7 +439,24 @@ def test_a_start_below_a_segment_before_it(magic: int, codec: int, isolation: Is
 
 @pytest.mark.parametrize("data", [b"", bytes(16), bytes(40), b"\xff" * 40], ids=["none", "few", "zeros", "ones"])
 def test_bytes_that_do_not_tell_their_first_offset(data: bytes) -> None:
-    assert offset_at_start(memoryview(data), Codecs()) is None
+    assert first_offset_of(memoryview(data)) is None
+
+
+@pytest.mark.parametrize(("magic", "codec"), [(0, 0), (0, 1), (1, 0), (1, 1), (2, 1)])
+def test_a_start_below_a_segment_before_it_whose_first_batch_is_larger_than_a_range(magic: int, codec: int) -> None:
+    log = LogBuilder(start_offset=999)
+    log.append_batch([Record(0, value=b"before")])
+    log.roll()
+    records = [Record(number, value=Random(number).randbytes(3_000)) for number in range(3)]
+    if magic == 2:
+        log.append_batch(records, codec=codec)
+    else:
+        log.append_legacy(records, magic=magic, codec=codec)
+    log.roll()
+    tier = Tier(log, log.segments())
+    Told("start_offset", 0)(tier, 1)
+    config = {"fetch.remote.range.bytes": 1024, "fetch.remote.max.bytes": 4096, **snapshot_config(tier.told)}
+    assert read(tier, config=config).fine() == expected_rows(log.records())
 
 
 @pytest.mark.slow
