@@ -16,6 +16,7 @@ from remote_fetch.scan.rows import PartitionRows, end_of
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from tests.cases import each_of
+from tests.scan.bucket import Bucket, expected_rows, read
 
 
 @each_of("records", [[], [Record(0)]])
@@ -45,3 +46,12 @@ def test_a_marker_that_aborts_an_emptied_batch_contradicts_nothing(
 @each_of(("columns", "end"), [({"offset": [3, 5]}, 6), ({"offset": []}, 9), ({"value": [b"v"]}, 9)])
 def test_the_end_of_a_batch(columns: dict[str, Any], end: int) -> None:
     assert end_of(pa.record_batch(columns), 9) == end
+
+
+def test_batches_that_are_read_alone_and_are_more_than_a_group() -> None:
+    """Their reader gives the rows of a full group at once. Those of fewer batches wait until the end."""
+    log = LogBuilder()
+    for _ in range(5):
+        log.append_legacy([Record(0, value=bytes(600_000))], magic=1)
+    log.roll()
+    assert read(Bucket(log.segments())).fine() == expected_rows(log.records())
