@@ -286,6 +286,15 @@ class TestOffsetIndex:
         assert outcome.fine() == expected_rows(log.records())[20:32]
         assert outcome.report.scans == {"misleading": 1}
 
+    def test_an_entry_behind_the_wanted_offsets_that_lies_inside_a_batch(self) -> None:
+        log = plain_log()
+        bucket = Bucket(log.segments())
+        starts = positions(bucket.log(1))
+        bucket.write_index(1, IndexType.OFFSET, encode_offset_index([(9, starts[1]), (14, starts[2] + 10)]))
+        outcome = read(bucket, start=20, end=27)
+        assert outcome.fine() == expected_rows(log.records())[20:27]
+        assert outcome.report.scans == {"misleading": 1}
+
     def test_of_the_last_segment_of_a_listing(self) -> None:
         log = plain_log()
         for data in (None, b"1234567", encode_offset_index([(4, 30)])):
