@@ -313,7 +313,7 @@ def _bounds(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, tuple[int, 
 def directory_values(path: str) -> dict[str, str | None]:
     """The values that the directories of a file's path stand for, by column: the reverse of how they are named."""
     pairs = (part.split("=", 1) for part in path.split("/")[:-1])
-    return {name: None if value == _NULL else unquote(value) for name, value in pairs}
+    return {unquote(name): None if value == _NULL else unquote(value) for name, value in pairs}
 
 
 def _values(batch: pa.RecordBatch, form: FileForm, name: str) -> Any:
@@ -349,10 +349,17 @@ def _in_calendar(times: Any) -> Any:
 
 
 def _directory(name: str, value: Any) -> str:
+    return f"{_escaped(name)}={_shown(value)}"
+
+
+def _shown(value: Any) -> str:
     if value is None:
-        return f"{name}={_NULL}"
+        return _NULL
     if isinstance(value, datetime.datetime):  # %Y of the year 54 has two digits on Linux, and sorts behind 2024
-        return f"{name}={value.date()}-{value:%H}"
+        return f"{value.date()}-{value:%H}"
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    shown = _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text) or _NULL
-    return f"{name}={_TEXT_OF_NULL if text == _NULL else shown}"
+    return _TEXT_OF_NULL if text == _NULL else _escaped(text) or _NULL
+
+
+def _escaped(text: str) -> str:
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)

@@ -187,6 +187,14 @@ def test_directories(tmp_path: Path) -> None:
     assert pq.ParquetFile(tmp_path / paths[0]).schema_arrow.names == ["number", "timestamp"]
 
 
+def test_the_name_of_a_column_is_escaped_in_a_directory(tmp_path: Path) -> None:
+    rows = pa.record_batch([pa.array([0]), pa.array(["x"])], names=["n", "a=b/c%41"])
+    files = ParquetFiles(form(rows.schema, partition_by=["a=b/c%41"]), Disk(tmp_path).create, "part")
+    files.write(rows)
+    assert [one.path for one in files.close()] == ["a%3Db%2Fc%2541=x/part-0.parquet"]
+    assert ds.dataset(tmp_path, partitioning="hive").to_table().to_pylist() == [{"n": 0, "a=b/c%41": "x"}]
+
+
 @pytest.mark.parametrize(
     ("kind", "values"),
     [

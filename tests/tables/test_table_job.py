@@ -112,6 +112,18 @@ def test_directories_of_odd_names(where: dict[str, Any], topic: Topic) -> None:
     assert is_clean(where)
 
 
+def test_a_directory_of_an_odd_column(where: dict[str, Any], topic: Topic) -> None:
+    """A Delta table could not be opened any more, for it got values of a column `a`."""
+    name = "a=b/c%41"
+
+    def named(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.append_column(name, pa.array(["x"] * batch.num_rows, pa.string()))
+
+    export(topic, where, transform=named, partition_by=[name])
+    assert held(where, ["partition", "offset", name]).column(name).to_pylist() == ["x"] * 60
+    assert is_clean(where)
+
+
 def test_null_is_a_partition_of_its_own(topic: Topic, tmp_path: Path) -> None:
     """Also where null and a text would have one directory, by Hive's names."""
     where = target("iceberg", tmp_path / "lake")
