@@ -318,7 +318,9 @@ def directory_values(path: str) -> dict[str, str | None]:
 
 def _values(batch: pa.RecordBatch, form: FileForm, name: str) -> Any:
     if not is_derived(form.schema, name):
-        return batch.column(name)
+        column = batch.column(name)
+        # Other libraries write a time of day into it.
+        return column.cast(pa.timestamp("ms")).cast(pa.date32()) if pa.types.is_date64(column.type) else column
     times = _in_calendar(_in_utc(batch.column("timestamp")))
     if not form.is_hive and times.null_count > batch.column("timestamp").null_count:
         raise ConfigError(

@@ -187,6 +187,19 @@ def test_directories(tmp_path: Path) -> None:
     assert pq.ParquetFile(tmp_path / paths[0]).schema_arrow.names == ["number", "timestamp"]
 
 
+def test_dates_with_a_time_of_day(tmp_path: Path) -> None:
+    """Other libraries than Arrow's write them into a date64. Rows were lost, and others were there twice."""
+    days = pa.array([5, 7, 86_400_000, 0], pa.int64()).view(pa.date64())
+    rows = pa.record_batch([days, pa.array(range(4))], names=["day_of", "n"])
+    files = ParquetFiles(form(rows.schema, partition_by=["day_of"]), Disk(tmp_path).create, "part")
+    files.write(rows)
+    found = {one.path.partition("/")[0]: pq.read_table(tmp_path / one.path, partitioning=None) for one in files.close()}
+    assert {day: table.column("n").to_pylist() for day, table in found.items()} == {
+        "day_of=1970-01-01": [0, 1, 3],
+        "day_of=1970-01-02": [2],
+    }
+
+
 def test_the_name_of_a_column_is_escaped_in_a_directory(tmp_path: Path) -> None:
     rows = pa.record_batch([pa.array([0]), pa.array(["x"])], names=["n", "a=b/c%41"])
     files = ParquetFiles(form(rows.schema, partition_by=["a=b/c%41"]), Disk(tmp_path).create, "part")
