@@ -35,7 +35,7 @@ from collections.abc import Generator, Iterator, Sequence
 
 import pytest
 
-from tests.own_threads import native_threads, watch_threads
+from tests.own_threads import native_threads, tasks, watch_threads
 from tests.patience import SHIPPED, UNHURRIED, set_limits
 from tests.process_groups import group_scheduling
 from tests.rig.brokers import needs_broker, new_topic, newest_broker, rig, rig_39, rig_43
@@ -83,10 +83,10 @@ def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def threads_end() -> Iterator[None]:
     """A test leaves no thread behind. It closes the objects that it opens, and a closed object has no threads."""
-    threads, native = watch_threads(), native_threads()
+    threads, before = watch_threads(), tasks()
     yield
     deadline_s = time.monotonic() + _LAST_THREADS_S
-    while left := [*(one.name for one in threads()), *(f"native {task}" for task in native_threads() - native)]:
+    while left := [*(one.name for one in threads()), *(f"native {task}" for task in native_threads(before))]:
         assert time.monotonic() < deadline_s, f"threads that were left behind: {', '.join(left)}"
         time.sleep(0.01)
 
