@@ -14,6 +14,7 @@ Rules of the file:
 * A test on the oldest broker is marked `scheduled`, unless it is marked `each_version`: `make test` leaves it to
   `make test-all`.
 * A failed test shows what its broker said.
+* The shared broker of the newest version is stopped if the next test file is one of those without brokers.
 * With `--second-run N`, as in `make test`, at most N failed tests are run once more, alone (second_run.py).
 * A test that leaves threads of ours behind fails.
 * Garbage is collected after the tests were collected, and not while they are. Later, what is left then is passed over.
@@ -37,8 +38,8 @@ import pytest
 
 from tests.own_threads import native_threads, tasks, watch_threads
 from tests.patience import SHIPPED, UNHURRIED, set_limits
-from tests.process_groups import group_scheduling
-from tests.rig.brokers import needs_broker, new_topic, newest_broker, rig, rig_39, rig_43
+from tests.process_groups import group_of, group_scheduling, has_brokers
+from tests.rig.brokers import needs_broker, new_topic, newest_broker, rig, rig_39, rig_43, stop_newest
 from tests.rig.rig import VERSIONS, Rig
 from tests.searches import take_time
 from tests.second_run import SecondRun
@@ -203,6 +204,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     values = () if callspec is None or item.get_closest_marker("each_version") else callspec.params.values()
     if any(isinstance(value, str) and value in _OLDEST for value in values):
         item.add_marker("scheduled")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Stop the shared broker after the last of some test files with brokers. If a later test asks for it, it starts."""
+    done = yield
+    if nextitem is not None and nextitem.path != item.path and not has_brokers(group_of(nextitem.nodeid)):
+        stop_newest(item.config)
+    return done
 
 
 @pytest.hookimpl(optionalhook=True)

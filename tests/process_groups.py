@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["group_of", "group_scheduling", "suits"]
+__all__ = ["group_of", "group_scheduling", "has_brokers", "suits"]
 
 _BROKER_PROCESSES = 3
 _WITH_SPARK = ("tests/rig/test_spark", "tests/spark/", "tests/stores/test_backfill_targets.py")
@@ -29,9 +29,14 @@ def group_of(nodeid: str) -> str:
     return _SPARK_GROUP if nodeid.startswith(_WITH_SPARK) else nodeid.partition("::")[0]
 
 
+def has_brokers(group: str) -> bool:
+    """Whether the files of the group use a shared broker."""
+    return group.startswith(_WITH_BROKERS)
+
+
 def suits(group: str, process: int) -> bool:
     """Whether the process with this number (from 0) takes the group before others."""
-    return group.startswith(_WITH_BROKERS) == (process < _BROKER_PROCESSES)
+    return has_brokers(group) == (process < _BROKER_PROCESSES)
 
 
 def group_scheduling(config: pytest.Config, log: object) -> object:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from remote_fetch.decode.run_decoder import is_native
-from tests.process_groups import group_of, suits
+from tests.process_groups import group_of, has_brokers, suits
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,7 @@ FAILED = "import pytest\n\ndef test_a(): assert False\n\ndef test_b(): pytest.sk
 
 
 STAND_INS = {
-    "rig/brokers.py": "needs_broker = new_topic = newest_broker = rig = rig_39 = rig_43 = None\n",
+    "rig/brokers.py": "needs_broker = new_topic = newest_broker = rig = rig_39 = rig_43 = stop_newest = None\n",
     "rig/rig.py": "VERSIONS = ()\nclass Rig: pass\n",
     "spark/session.py": "spark = None\n",
     "patience.py": "SHIPPED, UNHURRIED = {}, {}\ndef set_limits(limits): pass\n",
@@ -235,6 +235,7 @@ def test_three_of_five_processes_take_the_files_with_brokers() -> None:
         )
     }
     assert list(takers.values()) == [[0, 1, 2], [0, 1, 2], [0, 1, 2], [3, 4]]
+    assert has_brokers(group_of("tests/spark/test_source.py::test_a"))  # no broker stops while others of Spark follow
     assert group_of("tests/rig/test_spark.py::test_a") == group_of("tests/spark/test_source.py::test_b")
     assert group_of("tests/rig/test_read.py::test_a") != group_of("tests/rig/test_cat.py::test_a")
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.rig import node
 from tests.rig.artifacts import missing_tool
+from tests.rig.brokers import SharedBroker
 from tests.rig.faults import failing_uploads, leader_epoch, new_leader_epoch, tier_folder
 from tests.rig.metrics import topic_metrics
 from tests.rig.node import Node
@@ -166,3 +168,23 @@ def test_a_node_that_gets_the_files_of_an_earlier_one_has_ids_of_its_own(
     lines = (data / "meta.properties").read_text().splitlines()
     assert lines[:2] + lines[3:] == ["#", "node.id=2", "version=1", "cluster.id=c"]
     assert len(lines[2].removeprefix("directory.id=")) == 22
+
+
+def test_a_shared_broker_starts_again_after_it_was_stopped(tmp_path: Path) -> None:
+    happened: list[str] = []
+
+    @contextmanager
+    def start() -> Iterator[Rig]:
+        happened.append("start")
+        yield Rig(VERSIONS[0], {}, {}, tmp_path)
+        happened.append("stop")
+
+    broker = SharedBroker(start)
+    broker.stop()
+    first = broker.running()
+    assert broker.running() is first
+    broker.stop()
+    broker.stop()
+    assert broker.running() is not first
+    broker.stop()
+    assert happened == ["start", "stop"] * 2
