@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, Schema
 
 from remote_fetch import read_arrow
-from tests.cases import check_each, each_of
+from tests.cases import check_each, each_of, of_a_change
 from tests.tables.tables import Topic, export, target
 
 Rows: TypeAlias = list[tuple[int, int]]
@@ -142,7 +142,9 @@ HOWS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture(scope="module", params=HOWS, ids=str)
+# With a change: a table of another writer, and one with two columns of partitions. They notice all rows of
+# tests/mutations.toml that name this file.
+@pytest.fixture(scope="module", params=of_a_change(HOWS, HOWS[1], HOWS[3]), ids=str)
 def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> DeltaTable:
     """Tables of all kinds, for reading."""
     return made(tmp_path_factory.mktemp("table"), **request.param)
