@@ -41,6 +41,8 @@ _SAYS_LITTLE = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})
 _STATE = re.compile(r" \(after \d+ms in state \w+(, \d+ identical error\(s\) suppressed)?\)")
 _ADVERTISED = re.compile(r"(?:\w+://)?(\S+:\d+)/\d+: ")
 """librdkafka's name of a broker whose address comes from a broker. One of `bootstrap.servers` ends with /bootstrap."""
+_BROKER = re.compile(r"^(\S+:\d+)/\w+: ")
+"""librdkafka's name of any broker. The same broker is /bootstrap for one client, and has its id for another."""
 _GIVEN = re.compile(r"(?:\w+://)?([^\s,]+)")
 """An address of `bootstrap.servers`, in which librdkafka allows a protocol, and spaces between addresses."""
 _SHOWN_CAUSES = 3
@@ -108,16 +110,19 @@ class Causes:
 
     def __init__(self) -> None:
         self._heard: deque[tuple[float, str]] = deque(maxlen=_KEPT_CAUSES)
+        self._spellings: dict[str, str] = {}
         self.listener: Callable[[str], object] = str
 
     def hear(self, error: KafkaError) -> None:
         """Take a client's report. If an open connection has ended, only the report about the next one has the cause.
 
-        This is an `error_cb` of a client.
+        A cause that another client has reported under another name of the broker is spelt as it was then. This is an
+        `error_cb` of a client.
         """
         text = error.str()
         if error.code() in _NO_CONTACT - _SAYS_LITTLE and " in state UP" not in text:
             cause = _STATE.sub("", text)
+            cause = self._spellings.setdefault(_without_name(cause), cause)
             self._heard.append((time.monotonic(), cause))
             self.listener(cause)
 
@@ -182,8 +187,13 @@ def _unavailable(
 
 
 def _causes(heard: Mapping[str, int], waited_s: float) -> str:
-    causes = [said for said, code in heard.items() if code not in _SAYS_LITTLE]
+    causes = list({_without_name(said): said for said, code in heard.items() if code not in _SAYS_LITTLE}.values())
     if not causes and KafkaError._ALL_BROKERS_DOWN in heard.values():
         # librdkafka itself closes one on which nothing comes for 10 s (api.version.request.timeout.ms).
         return "each connection ended without an answer, as at a listener that wants TLS or SASL, or at no Kafka broker"
     return "; ".join(causes[:_SHOWN_CAUSES]) or f"nothing was heard within {waited_s:g} s"
+
+
+def _without_name(cause: str) -> str:
+    """The cause with the address of the broker alone."""
+    return _BROKER.sub(r"\1: ", cause)

@@ -789,6 +789,22 @@ def test_the_client_of_the_first_contact_reports_causes_later() -> None:
     cluster.causes.explain(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))  # an answer has its own cause
 
 
+def test_a_broker_with_two_names_has_one_cause() -> None:
+    """A client that brokers have answered names them by their ids, and a new one by what the user gave."""
+    cluster = Cluster({}, timeout_ms=1000)
+    heard: list[str] = []
+    cluster.causes.listener = heard.append
+    refused = "{0}: Connect to ipv4#{1} failed: Connection refused (after 0ms in state CONNECT)"
+    for name in ("b:3/bootstrap", "ssl://b:2/bootstrap", "b:1/1", "b:1/bootstrap", "b:1/1"):
+        address = name.removeprefix("ssl://").split("/")[0]
+        cluster.causes.hear(KafkaError(KafkaError._TRANSPORT, refused.format(name, address)))
+    with pytest.raises(KafkaException) as raised:
+        cluster.causes.explain(KafkaException(KafkaError(KafkaError._TIMED_OUT, "late")))
+    causes = raised.value.args[0].str().removeprefix("late: ").split("; ")
+    assert [cause.split(": ")[0] for cause in causes] == ["b:1/1", "ssl://b:2/bootstrap", "b:3/bootstrap"]
+    assert set(heard) == set(causes)
+
+
 def test_causes_of_a_former_silence_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Brokers were away, and were back. A later silence has another cause."""
     cluster = Cluster({}, timeout_ms=1000)

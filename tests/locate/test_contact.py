@@ -213,16 +213,22 @@ def test_a_long_wait_is_told_once(monkeypatch: pytest.MonkeyPatch, caplog: pytes
 
 
 def test_a_cause_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """librdkafka adds the state of the connection, and how many such errors it has left out."""
-    said = "b:1/bootstrap: Connection refused"
-    states = iter(("(after 0ms in state CONNECT)", "(after 12ms in state CONNECT, 30 identical error(s) suppressed)"))
+    """librdkafka adds the state of the connection, how many such errors it has left out, and a broker's id."""
+    said = "Connection refused"
+    reports = iter(
+        (
+            f"b:1/bootstrap: {said} (after 0ms in state CONNECT)",
+            f"b:1/bootstrap: {said} (after 12ms in state CONNECT, 30 identical error(s) suppressed)",
+            f"b:1/7: {said} (after 0ms in state CONNECT)",
+        )
+    )
 
     def made(properties: Mapping[str, Any]) -> Answering:
         client = Answering(properties, KafkaError._TIMED_OUT, None)
 
         def poll(timeout: float) -> None:
-            for state in states:
-                properties["error_cb"](KafkaError(KafkaError._TRANSPORT, f"{said} {state}"))
+            for report in reports:
+                properties["error_cb"](KafkaError(KafkaError._TRANSPORT, report))
 
         monkeypatch.setattr(client, "poll", poll)
         return client
