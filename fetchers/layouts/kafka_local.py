@@ -31,7 +31,15 @@ from fetchers.layouts.options import layout_options
 from remote_fetch.errors import ConfigError, SegmentNotFound, StorageDenied, Unlocatable
 from remote_fetch.fetch.inventory import ExpectedObject
 from remote_fetch.fetch.spi import BrokerStorage, ObjectInfo, ObjectStore, SizedStore
-from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from remote_fetch.model import (
+    UNKNOWN_SIZE,
+    Buffer,
+    IndexType,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
 
 __all__ = ["KafkaLocalLayout"]
 
@@ -156,7 +164,7 @@ class KafkaLocalLayout:
         return RemoteLogSegmentId(partition, segment_id)
 
     def list_segments(self, store: ObjectStore, topic: str | None) -> Iterator[RemoteLogSegmentMetadata]:
-        """As `Layout.list_segments`: every `.log` object, with its size."""
+        """As `Layout.list_segments`: every `.log` object, with its size. A finished upload may have lost its own."""
         for partition in self.list_partitions(store, topic):
             yield from self.list_partition(store, partition)
 
@@ -223,10 +231,14 @@ def _segments(partition: TopicIdPartition, folder: str, store: ObjectStore) -> I
     for stem, files in found.items():
         if has_finished and not _ALWAYS & files.keys():
             continue
-        if ".log" in files:
-            segment = segment_of(partition, uuid_of(stem[21:]), stem[:20], files[".log"].size_bytes)
-            if segment is not None:
-                yield replace(segment, txn_index_empty=SUFFIXES[IndexType.TRANSACTION] not in files)
+        log = files.get(".log")
+        segment = segment_of(partition, uuid_of(stem[21:]), stem[:20], UNKNOWN_SIZE if log is None else log.size_bytes)
+        if segment is None:
+            continue
+        if log is not None:
+            yield replace(segment, txn_index_empty=SUFFIXES[IndexType.TRANSACTION] not in files)
+        elif _ALWAYS & files.keys():
+            yield replace(segment, state=RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
 
 
 def _partition_of(folder: str) -> TopicIdPartition | None:

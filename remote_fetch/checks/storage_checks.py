@@ -21,7 +21,7 @@ from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister
 from remote_fetch.formats.batches import HEADER_BYTES, read_header
 from remote_fetch.locate.listing import topic_names
 from remote_fetch.locate.topics import split_topic, unknown_topic
-from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
+from remote_fetch.model import IndexType, RemoteLogSegmentMetadata, RemoteLogSegmentState
 from remote_fetch.session.session import Session
 from remote_fetch.session.surveyor import listings_of, surveyed
 
@@ -110,7 +110,8 @@ def listed(config: Config, fetcher: RemoteStorageFetcher, topic: str | None, *, 
     if not isinstance(fetcher, SegmentLister):
         return Listed(Check("list", State.SKIPPED, "the fetcher cannot list segments"))
     try:
-        found = next(fetcher.list_segments(None if topic is None else split_topic(topic)[0]), None)
+        segments = fetcher.list_segments(None if topic is None else split_topic(topic)[0])
+        found = next((one for one in segments if one.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED), None)
     except RemoteFetchError as error:
         check = failed("list", config.settings.storage_url, error)
         if isinstance(error, (Unlocatable, UnsupportedFormat)) and needs_no_listing(config, has_broker=has_broker):

@@ -95,7 +95,8 @@ class SegmentLister(Protocol):
         """Every segment whose objects are in the store, of one topic name or of all topics, in any order.
 
         A field that the objects' names do not have is left unknown. An unknown `end_offset` is -1. `txn_index_empty` is
-        True only if the listing shows that there is no transaction index.
+        True only if the listing shows that there is no transaction index. A finished upload of which only the log is
+        missing may be in the answer too, with the state DELETE_SEGMENT_STARTED. No reader reads it.
         """
 
 

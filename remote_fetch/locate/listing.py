@@ -9,7 +9,8 @@ Rules of the file:
 - A measured end is believed only up to a gap in which, or right behind which, another segment begins. The object may go
   on with bytes of another segment.
 - An object without a batch is a gap, which compaction may have left. It is never taken for the end of the tier.
-- There is no log start, no access check and no state: an object that exists counts as a finished upload.
+- There is no log start and no access check: a log that exists counts as a finished upload.
+- A segment without its log is in no timeline. It is reported if the timeline begins behind it or ends before it.
 - One listing is made at a time. The ends of several partitions are read at once, and so are those of several segments.
 """
 
@@ -32,7 +33,9 @@ from remote_fetch.locate.topics import (
     split_topic,
     unknown_topic,
 )
+from remote_fetch.locate.uploads import FINISHED
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, Survey, TopicIdPartition, Uuid
+from remote_fetch.observe import Notice, Observer, ignore
 
 __all__ = ["GAP_HINT", "AllAtOnce", "ListingLocator", "Listings", "topic_names"]
 
@@ -90,13 +93,16 @@ class ListingLocator:
     """Timelines of the partitions of one storage, by listing it.
 
     Several threads may call it at once, each about another partition, beside one call of `partitions`. `all_at_once`
-    reads the ends of several segments.
+    reads the ends of several segments. `remark` gets a notice about each partition that lacks logs at an end.
     """
 
-    def __init__(self, listings: Listings, reader: SegmentBytes, all_at_once: AllAtOnce = map) -> None:
+    def __init__(
+        self, listings: Listings, reader: SegmentBytes, all_at_once: AllAtOnce = map, remark: Observer = ignore
+    ) -> None:
         self._listings = listings
         self._reader = reader
         self._all_at_once = all_at_once
+        self._remark = remark
         self._listing = threading.Lock()  # for a listing
         self._keeping = threading.Lock()  # for `_listed`, `_known`
         self._listed: _Segments = {}
@@ -116,12 +122,16 @@ class ListingLocator:
         name, topic_id = (None, None) if topic is None else split_topic(topic)
         with self._listing:
             found, named_only = self._list(name, topic_id, numbers)
+            for partition in [one for one, listed in found.items() if not _readable(listed)]:
+                lost = found.pop(partition)
+                if numbers is None or partition.partition in numbers:
+                    self._tell_lost(_timeline_of(partition, ()), lost)
             with self._keeping:
                 for partition, listed in found.items():
                     self._take(partition, listed)
             if topic is None and (found or named_only):
                 return sorted_partitions([*found, *named_only])
-            every = of_real_ids(found, named_only, self._list_partition)
+            every = of_real_ids(found, named_only, lambda one: _readable(self._list_partition(one)))
         return one_topic(topic or "", every, lambda: self._unknown(topic))
 
     def _list(
@@ -163,7 +173,9 @@ class ListingLocator:
         if known is not None:
             return known
         listed = self._listed_of(partition)
-        return self._keep(listed, self._timeline(partition, listed))
+        timeline = self._timeline(partition, listed)
+        self._tell_lost(timeline, listed)
+        return self._keep(listed, timeline)
 
     def refresh(self, partition: TopicIdPartition) -> Timeline:
         """List the partition again, because segments may have come or gone. Raises the errors of a fetcher."""
@@ -254,7 +266,7 @@ class ListingLocator:
         return timeline
 
     def _timeline(self, partition: TopicIdPartition, listed: Iterable[RemoteLogSegmentMetadata]) -> Timeline:
-        segments = sorted(listed, key=lambda s: s.start_offset)
+        segments = sorted(_readable(listed), key=lambda s: s.start_offset)
         ended: list[RemoteLogSegmentMetadata] = []
         next_start: int | None = None
         for at in range(len(segments) - 1, -1, -1):
@@ -275,6 +287,33 @@ class ListingLocator:
             return last
         self._guesses(segment.topic_id_partition).add((segment.segment_id, next_start - 1))
         return next_start - 1
+
+    def _tell_lost(self, timeline: Timeline, listed: Iterable[RemoteLogSegmentMetadata]) -> None:
+        """Report the segments without a log before and behind the timeline. In a hole of it, a read fails anyway."""
+        first, stop = timeline.start_offset, timeline.end_offset
+        lost = sorted((one for one in listed if one.state is not FINISHED), key=lambda one: one.start_offset)
+        if first is None or stop is None:
+            self._tell(lost, "Nothing of the partition can be read")
+            return
+        self._tell([one for one in lost if one.start_offset < first], f"What can be read begins at offset {first}")
+        behind = [one for one in lost if one.start_offset >= stop]
+        self._tell(behind, f"What can be read ends at offset {stop} (exclusive)")
+
+    def _tell(self, lost: Sequence[RemoteLogSegmentMetadata], effect: str) -> None:
+        if lost:
+            place = lost[0].topic_id_partition.topic_partition
+            first = lost[0].object_stem
+            what = f"segment {first}" if len(lost) == 1 else f"{len(lost)} segments, of which the first is {first}"
+            text = (
+                f"{place}: the store has files of {what}, but no log: the records are lost, unless a broker is "
+                f"deleting these files, or a copy of the storage is under way. {effect}"
+            )
+            self._remark(Notice(text, is_warning=True))
+
+
+def _readable(listed: Iterable[RemoteLogSegmentMetadata]) -> list[RemoteLogSegmentMetadata]:
+    """The listed segments whose log is there."""
+    return [segment for segment in listed if segment.state is FINISHED]
 
 
 def _timeline_of(partition: TopicIdPartition, segments: Iterable[RemoteLogSegmentMetadata]) -> Timeline:

@@ -20,7 +20,7 @@ from remote_fetch.fetch.spi import RemoteStorageFetcher
 from remote_fetch.locate.locator import Locator, PlannedLocator
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import RemoteLogSegmentId, TopicIdPartition
-from remote_fetch.observe import Notice
+from remote_fetch.observe import Notice, ignore
 from remote_fetch.session.brokers import Brokers
 from remote_fetch.session.locator_kinds import beside_brokers, open_broker_locator, open_listing, open_snapshot
 from remote_fetch.session.metadata_source import MetadataSource
@@ -107,7 +107,8 @@ class ConfiguredLocator:
         if kind == "broker":
             self._broker_locator = open_broker_locator(settings, self._cluster_for(kind), self.turn_off)
             return self._broker_locator
-        return open_listing(self._fetcher, self._storage)
+        # What the store has lost a broker may still have: then a plan asks the broker, with a reason that is reported.
+        return open_listing(self._fetcher, self._storage, self._observe if self.brokers is None else ignore)
 
     def _open_metadata_topic(self) -> Locator:
         cluster = self._cluster_for("metadata-topic")

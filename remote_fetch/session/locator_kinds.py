@@ -21,7 +21,7 @@ from remote_fetch.locate.locator import KnownTimelines, Locator
 from remote_fetch.locate.snapshot import SnapshotOrigin, dump_timelines, load_timelines
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata, Uuid
-from remote_fetch.observe import Notice, Observer, SegmentScanned
+from remote_fetch.observe import Notice, Observer, SegmentScanned, ignore
 from remote_fetch.session.file_stores import write_whole
 from remote_fetch.session.parallel import all_at_once
 from remote_fetch.session.storage import Storage
@@ -47,7 +47,7 @@ _ANSWER_TIMEOUT_MS = 5_000
 _MAX_SNAPSHOT_BYTES = 1 << 30
 
 
-def open_listing(fetcher: RemoteStorageFetcher, storage: Storage) -> ListingLocator:
+def open_listing(fetcher: RemoteStorageFetcher, storage: Storage, remark: Observer = ignore) -> ListingLocator:
     """Open a locator over the fetcher's listings. Raises ConfigError if the fetcher cannot list segments."""
     if not isinstance(fetcher, SegmentLister):
         raise ConfigError(
@@ -56,7 +56,8 @@ def open_listing(fetcher: RemoteStorageFetcher, storage: Storage) -> ListingLoca
             hint="Set bootstrap.servers (-b) and not remote.locator=listing, so that brokers tell the segments. Or use "
             "a fetcher with list_segments",
         )
-    return ListingLocator(listings_of(fetcher, storage.reader.renewal), _SegmentBytes(storage), all_at_once)
+    listings = listings_of(fetcher, storage.reader.renewal)
+    return ListingLocator(listings, _SegmentBytes(storage), all_at_once, remark)
 
 
 def open_snapshot(settings: Settings) -> KnownTimelines:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from confluent_kafka import KafkaError
 
+from remote_fetch.checks import storage_checks
 from remote_fetch.checks.check import State
 from remote_fetch.checks.doctor import Doctor
 from remote_fetch.checks.holes import holes_check
@@ -28,14 +30,14 @@ from remote_fetch.failures.broker_errors import BrokerStalled
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.unreadable import Unreadable, denied
-from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from remote_fetch.model import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition, Uuid
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.session.brokers import make_cluster
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import kafka_local_files, write_kafka_local
 from tests.cli.conftest import bucket
-from tests.scan.bucket import snapshot_config
+from tests.scan.bucket import Bucket, plain_log, snapshot_config
 from tests.stores.range_server import RangeServer
 
 if TYPE_CHECKING:
@@ -88,6 +90,19 @@ def test_offsets_that_no_segment_has(run: Run, tmp_path: Path) -> None:
     assert (
         "offsets 10 to 19 cannot be read from the bucket alone (hole: no segment has them)" in outcome.stdout.decode()
     )
+
+
+def test_a_segment_without_its_log_is_not_the_first_listed() -> None:
+    class Listing(Bucket):
+        def list_segments(self, topic: str | None = None) -> Iterator[RemoteLogSegmentMetadata]:
+            first, *rest = super().list_segments(topic)
+            yield from (replace(first, state=RemoteLogSegmentState.DELETE_SEGMENT_STARTED), *rest)
+
+    bucket = Listing(plain_log().segments())
+    found = storage_checks.listed(Config.parse({}), bucket, "topic", has_broker=False)
+    assert found.check.text == "the first listed is topic-0, offset 20"
+    assert found.segment is not None
+    assert found.segment.start_offset == 20
 
 
 @pytest.mark.parametrize("command", [("doctor",), ("config", "check")])

@@ -13,7 +13,17 @@ import pytest
 from remote_fetch.errors import UnknownTopic, Unlocatable
 from remote_fetch.locate.listing import ListingLocator, Listings
 from remote_fetch.locate.locator import SharedLocator
-from remote_fetch.model import UNKNOWN_SIZE, IndexType, RemoteLogSegmentMetadata, Survey, TopicIdPartition, Uuid
+from remote_fetch.model import (
+    UNKNOWN_SIZE,
+    IndexType,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    Survey,
+    TopicIdPartition,
+    Uuid,
+)
+from remote_fetch.observe import Event, Notice
 from remote_fetch.session.locator_kinds import with_real_ends
 from remote_fetch.session.parallel import all_at_once
 from remote_fetch.testing.log_builder import LogBuilder
@@ -22,6 +32,8 @@ from remote_fetch.testing.segments import SegmentOptions, encode_offset_index
 from tests.cases import each_of
 from tests.locate.bucket_reader import BucketReader
 from tests.scan.bucket import DENSE, Bucket, plain_log
+
+LOST, DELETED = Uuid(b"a lost segment's"), RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 
 
 class Calling(BucketReader):
@@ -228,6 +240,9 @@ class TestNarrow:
         locator = ListingLocator(listings, BucketReader(bucket))
         for numbers in ((0,), (7,)):
             assert locator.partitions("t", numbers) == tuple(partitions)
+        lost = [replace(bucket.at(0), segment_id=RemoteLogSegmentId(one, LOST), state=DELETED) for one in empty]
+        deleted = replace(listings, of_partition=lambda one: [*lost[:1], *of_partition(one)])
+        assert ListingLocator(deleted, BucketReader(bucket)).partitions("t", (7,)) == tuple(partitions)
         nothing = ListingLocator(replace(listings, of_partition=lambda partition: ()), BucketReader(bucket))
         with pytest.raises(UnknownTopic, match="no segment of topic 't'"):
             nothing.partitions("t", (kept.partition,))
@@ -238,6 +253,49 @@ class TestNarrow:
         for topic in ("t", None):
             with pytest.raises(UnknownTopic, match="in the remote storage /tier: it is empty"):
                 locator.partitions(topic)
+
+
+class TestLostLogs:
+    """Segments of which a listing shows files, but no log."""
+
+    @staticmethod
+    def told(*starts: int) -> tuple[list[str], list[tuple[int, int]]]:
+        """The notices about logs that were lost at these offsets, beside a timeline of offsets 20-79."""
+        bucket, said = Bucket(plain_log(4).segments(DENSE)[1:]), list[Event]()
+        partition = bucket.at(0).topic_id_partition
+        lost = [
+            replace(bucket.at(0), segment_id=RemoteLogSegmentId(partition, LOST), start_offset=at, state=DELETED)
+            for at in starts
+        ]
+        listings = Listings(lambda topic: [*lost, *bucket.list_segments(topic)])
+        locator = ListingLocator(listings, BucketReader(bucket), remark=said.append)
+        assert locator.partitions("topic") == (partition,)
+        timeline = locator.timeline(partition)
+        assert locator.refresh(partition) is timeline
+        texts = [event.text for event in said if isinstance(event, Notice) and event.is_warning]
+        assert len(texts) == len(said)
+        return texts, [(one.start_offset, one.end_offset) for one in timeline.segments]
+
+    def test_they_are_reported_once_before_and_behind_the_timeline(self) -> None:
+        texts, segments = self.told(80, 3, 0)
+        assert segments == [(20, 39), (40, 59), (60, 79)]
+        assert len(texts) == 2
+        assert f"2 segments, of which the first is {0:020d}-{LOST}" in texts[0]
+        assert texts[0].endswith("begins at offset 20")
+        assert f"segment {80:020d}-{LOST}," in texts[1]
+        assert texts[1].endswith("ends at offset 80 (exclusive)")
+
+    def test_a_partition_without_any_log_is_reported_if_it_is_wanted(self) -> None:
+        bucket, said = several_partitions(2), list[Event]()
+        listed = [replace(one, state=DELETED) if one.topic_id_partition.partition else one for one in bucket.metadata]
+        locator = ListingLocator(Listings(lambda topic: listed), BucketReader(bucket), remark=said.append)
+        for wanted, notices in ((0,), 0), ((1,), 1), (None, 2):
+            assert [one.partition for one in locator.partitions("t", wanted)] == [0]
+            assert len(said) == notices
+
+    def test_where_the_timeline_has_their_offsets_nothing_is_said(self) -> None:
+        """Such as one of two uploads of the same offsets, which is deleted."""
+        assert self.told(20, 40, 45, 79)[0] == []
 
 
 class TestEnds:

@@ -11,9 +11,9 @@ import pytest
 
 from remote_fetch import Counters, read_arrow
 from remote_fetch.config import Config
-from remote_fetch.errors import Unlocatable
+from remote_fetch.errors import UnknownTopic, Unlocatable
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.model import IndexType, IsolationLevel
+from remote_fetch.model import IndexType, IsolationLevel, Uuid
 from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice
 from remote_fetch.prepare.job import plan_job
 from remote_fetch.prepare.refusals import refuse_broker_ranges
@@ -115,8 +115,8 @@ def test_a_plan_does_not_forget_that_an_end_was_a_guess(lists_again: bool) -> No
 
 
 @pytest.mark.parametrize(("number", "offsets"), [(0, range(20, 60)), (2, range(40))])
-def test_a_lost_object_at_either_end_is_none(number: int, offsets: range, tmp_path: Path) -> None:
-    """Its other files are still there. A listing cannot tell a loss from a deletion; the report says where it ends."""
+def test_a_lost_log_at_either_end_is_none(number: int, offsets: range, tmp_path: Path) -> None:
+    """Its other files are still there. A listing cannot tell a loss from a deletion: a notice says both."""
     segments = plain_log().segments()
     write_kafka_local(tmp_path, segments)
     (lost,) = tmp_path.rglob(f"{segments[number].metadata.object_stem}.log")
@@ -125,6 +125,31 @@ def test_a_lost_object_at_either_end_is_none(number: int, offsets: range, tmp_pa
     table = read_arrow("topic", config={"remote.storage.url": str(tmp_path)}, observer=counters).read_all()
     assert table.column("offset").to_pylist() == list(offsets)
     assert f"up to offset {offsets.stop} (exclusive)" in counters.report().ends["topic-0"]
+    (notice,) = [text for text in counters.report().notices if "no log" in text]
+    assert notice.startswith(f"topic-0: the store has files of segment {segments[number].metadata.object_stem}, but")
+    assert notice.endswith(f"begins at offset {offsets.start}" if number == 0 else "ends at offset 40 (exclusive)")
+
+
+@pytest.mark.parametrize("wanted", [None, [0]])
+def test_a_partition_without_any_log_is_told(wanted: list[int] | None, tmp_path: Path) -> None:
+    for number in (0, 1):
+        log = LogBuilder("topic", Uuid(bytes([7] * 16)), partition=number)
+        for first in (0, 10):
+            log.append_batch(ten(first))
+            log.roll()
+        write_kafka_local(tmp_path, log.segments())
+    for lost in tmp_path.rglob("topic-1-*/*.log"):
+        lost.unlink()
+    counters = Counters()
+    config = {"remote.storage.url": str(tmp_path)}
+    assert read_arrow("topic", config=config, partitions=wanted, observer=counters).read_all().num_rows == 20
+    told = [text for text in counters.report().notices if "no log" in text]
+    assert len(told) == (wanted is None)
+    if told:
+        assert told[0].startswith("topic-1: the store has files of 2 segments, of which the first is 000000")
+        assert told[0].endswith("Nothing of the partition can be read")
+    with pytest.raises(UnknownTopic):
+        read_arrow("topic", config=config, partitions=[1])
 
 
 def test_an_upload_under_way_is_none() -> None:

@@ -20,9 +20,11 @@ from fetchers.layouts.kafka_local import KafkaLocalLayout
 from remote_fetch.errors import ConfigError, CorruptSegment, SegmentNotFound, StorageDenied, Unlocatable
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import (
+    UNKNOWN_SIZE,
     IndexType,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
     TopicIdPartition,
     Uuid,
     is_topic_name,
@@ -222,6 +224,14 @@ def test_among_finished_uploads_one_without_its_state_is_not_finished() -> None:
         found = listed({**begun, f"{finished}.log": b"log", f"{finished}{state}": b""})
         assert [segment.start_offset for segment in found] == [20]
     assert len(listed({**begun, f"{finished}.log": b"log"})) == 2
+
+
+@pytest.mark.parametrize("state", [".snapshot", ".leader_epoch_checkpoint"])
+def test_a_finished_upload_without_its_log_is_listed_as_one_that_is_deleted(state: str) -> None:
+    """Its log was uploaded first. An index alone is no finished upload."""
+    (segment,) = listed({f"{FOLDER}/{STEM}.index": b"", f"{FOLDER}/{STEM}{state}": b""})
+    state_of_it = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
+    assert segment == RemoteLogSegmentMetadata(SEGMENT_ID, 7, -1, UNKNOWN_SIZE, state=state_of_it)
 
 
 def test_two_uploads_of_one_segment_are_two_segments() -> None:
