@@ -155,6 +155,17 @@ def test_long_answers_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     assert huge.locate(segment()) is huge.locate(segment())  # the last one stays
 
 
+def test_an_answer_that_was_renewed_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_url_cache, "_MOST_CHARS", 2500)
+    source = Source(query="x" * 1000)
+    cache = UrlCache(source, 5)
+    kept = cache.locate(segment(1))
+    refused = cache.locate(segment(0))
+    for _ in range(3):
+        refused = cache.locate(segment(0), refused)
+    assert cache.locate(segment(1)) is kept
+
+
 def test_threads_share_a_question() -> None:
     entered = threading.Event()
     source = Source(before=lambda: entered.wait(0.3))
