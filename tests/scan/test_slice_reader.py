@@ -11,6 +11,7 @@ from remote_fetch.errors import CorruptSegment
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.plan.ranges import SegmentSlice
+from remote_fetch.plan.visibility import SequentialAborts
 from remote_fetch.prepare.order import MisleadingIndex
 from remote_fetch.scan.rows import PartitionRows
 from remote_fetch.scan.slice_reader import SliceReader
@@ -25,19 +26,28 @@ FIVE = [Record(delta, value=b"%d" % delta) for delta in range(5)]
 class Slice:
     """The only segment of `log`, whose bytes a test may change, and a reader of its offsets up to `last`.
 
-    The reader begins at the batch `begin`, as after an error.
+    The reader begins at the batch `begin`, as after an error. Offsets from `first` on are wanted, by default from the
+    one of that batch on.
     """
 
     def __init__(
-        self, log: LogBuilder, last: int | None = None, *, entry: int = -1, end_entry: int = -1, begin: int = 0
+        self,
+        log: LogBuilder,
+        last: int | None = None,
+        *,
+        entry: int = -1,
+        end_entry: int = -1,
+        begin: int = 0,
+        first: int | None = None,
+        aborted: SequentialAborts | None = None,
     ) -> None:
         log.roll()
         (segment,) = log.segments()
         self.data = bytearray(segment.log)
         sizes = [len(batch.data) for batch in log.batches if batch.data]
         self.starts = [sum(sizes[:at]) for at in range(len(sizes))]
-        first = log.batches[begin].base_offset
-        self.rows = PartitionRows("topic", 0, ("offset",), Lineage.unknown(), None, first)
+        first = log.batches[begin].base_offset if first is None else first
+        self.rows = PartitionRows("topic", 0, ("offset",), Lineage.unknown(), aborted, first)
         metadata = segment.metadata
         stop = metadata.end_offset if last is None else last
         piece = SegmentSlice(metadata, 0, stop, start_entry_offset=entry, end_entry_offset=end_entry)
@@ -154,6 +164,17 @@ def test_the_last_entry_of_a_slice_shows_a_wrong_offset_of_its_last_batch(begin:
     with pytest.raises(MisleadingIndex):
         read.feed(read.starts[begin], read.starts[3]) + read.finish()
     assert read.rows.next_offset <= 10
+
+
+def test_a_broker_s_list_need_not_tell_of_a_transaction_that_ends_before_the_wanted_offsets() -> None:
+    """None of its records is given, so its marker contradicts nothing."""
+    log = LogBuilder()
+    log.begin(7)
+    log.append_batch(FIVE, producer_id=7)
+    log.abort(7)
+    log.append_batch(FIVE)
+    read = Slice(log, first=6, aborted=SequentialAborts(()))
+    assert read.feed() + read.finish() == list(range(6, 11))
 
 
 def test_an_item_that_is_held_is_not_delivered_if_it_is_no_longer_wanted() -> None:
