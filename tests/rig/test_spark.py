@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -19,6 +20,9 @@ import pytest
 
 from remote_fetch.errors import ConfigError, OffsetOutOfRange, RemoteFetchError
 from remote_fetch.observe import Report
+from remote_fetch.spark.options import parse_options
+from remote_fetch.spark.stream_driver import StreamDriver
+from remote_fetch.spark.stream_limits import parse_trigger_limits
 from tests.cases import of_a_change
 from tests.rig import topics
 from tests.rig.location_broker import located
@@ -107,6 +111,15 @@ def test_an_open_transaction(rig_43: Rig, new_topic: Callable[[str], str]) -> No
                 found, report = rows(options_of(rig_43, topic, **more), **{"kafka.isolation.level": isolation})
                 assert found == expected, (isolation, more)
                 assert report.remote_gets > 0
+        # The log has these offsets. A message that the log ended before them would send its reader astray.
+        stable, offsets = 262, json.dumps({topic: {"0": 300}})
+        options = options_of(rig_43, topic, **{"kafka.isolation.level": "read_committed"})
+        with pytest.raises(OffsetOutOfRange, match=f"the last stable offset is {stable}, before 300"):
+            planned({**options, "endingOffsets": offsets})
+        begun = {**options, "startingOffsets": offsets}
+        stream = StreamDriver(parse_options(begun), parse_trigger_limits(begun))
+        with closing(stream), pytest.raises(OffsetOutOfRange, match=f"the last stable offset is {stable}, before 300"):
+            stream.initial()
         producer.abort_transaction(30)
 
 
