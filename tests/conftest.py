@@ -64,8 +64,16 @@ _LONG_FILES = (
     "test_restore.py",
     "test_broker_locator.py",
     "test_adversity.py",
+    "test_cloud_contracts.py",
+    "test_table_job.py",
+    "test_signals.py",
+    "test_kafka_clients.py",
+    "test_codecs.py",
+    "test_audit.py",
+    "test_resources.py",
 )
-"""By what they took when all were measured in one run."""
+"""By what they took when all were measured in one run. The last seven have no brokers: each computes for 8 to 20 s, or
+waits for 30 s as test_kafka_clients.py does. The other files come in a random order, and take a few seconds each."""
 _JAVA = frozenset(("needs_broker", "rig", "rig_39", "rig_43", "spark"))
 """Fixtures that start a broker or Spark, now or when they are asked to."""
 _OLDEST = ("rig_39", *VERSIONS[1:])
