@@ -19,7 +19,7 @@ import fsspec
 
 from fetchers._identity import Identities
 from fetchers._logging import hold_back_debug
-from fetchers._options import OPTIONS, Timeouts, options_of, timeouts_of
+from fetchers._options import OPTIONS, Timeouts, check_names, options_of, timeouts_of
 from fetchers._roots import ROOTS, Roots
 from fetchers._signing import MAX_EXPIRY_S, SigningStore, cannot_sign, names_to_sign
 from fetchers._store import FsspecStore
@@ -94,13 +94,15 @@ class ComposedFetcher(LayoutFetcher):
 
     A subclass names the filesystem (`protocol`), the extra of remote-fetch that brings it (`extra`), and the store that
     reads from it (`store_type`). `default_layout` is the layout if none is configured, and `options` says how the
-    filesystem is opened.
+    filesystem is opened. `hands_options_on`: the filesystem gives options that it does not know to an SDK, which
+    refuses those that it does not know. Else they are refused here.
     """
 
     protocol = "file"
     extra: str | None = None
     store_type: type[FsspecStore] = FsspecStore
     default_layout = "kafka_local"
+    hands_options_on = False
 
     def __init__(self) -> None:
         self._configs: Mapping[str, str] = {}
@@ -173,6 +175,8 @@ class ComposedFetcher(LayoutFetcher):
             kind = self._filesystem_class()
             of_url = kind._get_kwargs_from_urls(configs.get(_URL, ""))
             options = self.options({**of_url, **given}, timeouts_of(configs))
+            if not self.hands_options_on:
+                check_names([name for name in given if name in options], kind, self.protocol)
             filesystem = kind(**options, skip_instance_cache=True)
         except RemoteFetchError:
             raise

@@ -8,15 +8,28 @@ Rules of the file:
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping
+from inspect import Parameter, signature
 from typing import Any, NamedTuple
+
+from fsspec.dircache import DirCache
 
 from remote_fetch.config import KEYS
 from remote_fetch.config.settings import typed_option
 from remote_fetch.errors import ConfigError
 from remote_fetch.hosts import is_http_url
 
-__all__ = ["OPTIONS", "Timeouts", "check_endpoint", "check_objects", "options_of", "timeouts_of", "with_defaults"]
+__all__ = [
+    "OPTIONS",
+    "Timeouts",
+    "check_endpoint",
+    "check_names",
+    "check_objects",
+    "options_of",
+    "timeouts_of",
+    "with_defaults",
+]
 
 OPTIONS = "remote.storage.options."
 _CONNECT, _READ = "fetch.remote.connect.timeout.ms", "fetch.remote.read.timeout.ms"
@@ -69,6 +82,24 @@ def check_endpoint(given: Mapping[str, Any], place: str = OPTIONS + "endpoint_ur
             key=OPTIONS + "endpoint_url",
             hint="Begin it with https://, or with http:// if the server has no TLS; a port is a number, and no query",
         )
+
+
+def check_names(given: Iterable[str], filesystem: type, name: str) -> None:
+    """Raise ConfigError for an option that no parameter of the filesystem's classes has. `name` is for the message.
+
+    fsspec's own classes ignore what they do not know. Their directory caches, which they hand options on to, do too.
+    """
+    makers = [one.__init__ for one in (*filesystem.__mro__, DirCache) if "__init__" in vars(one) and one is not object]
+    named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    taken = {each.name for one in makers for each in signature(one).parameters.values() if each.kind in named}
+    taken -= {"self", "skip_instance_cache"}
+    for option in given:
+        if option not in taken:
+            near = difflib.get_close_matches(option, sorted(taken), n=1, cutoff=0.0)
+            raise ConfigError(
+                f"the {name!r} filesystem has no option {OPTIONS}{option}; the nearest one is {OPTIONS}{near[0]}",
+                key=OPTIONS + option,
+            )
 
 
 def check_objects(given: Mapping[str, Any], names: Iterable[str]) -> None:

@@ -130,6 +130,8 @@ class FsspecFetcher(ComposedFetcher):
     bound itself ends with the reader's deadline.
     """
 
+    hands_options_on = True
+
     def configure(self, configs: Mapping[str, str]) -> None:
         """As `ComposedFetcher.configure`."""
         scheme, found, _ = configs.get(_URL, "").partition("://")

@@ -228,6 +228,7 @@ class S3Fetcher(CloudFetcher):
 
     protocol = "s3"
     extra = "s3"
+    hands_options_on = True
     store_type = _S3Store
     usual_options = (
         "key", "secret", "token", "profile", "anon", "endpoint_url", "requester_pays", "client_kwargs", "config_kwargs",

@@ -20,12 +20,14 @@ from remote_fetch.errors import ConfigError, RemoteFetchError
 from remote_fetch.fetch.plugins import LAYOUTS_GROUP
 from remote_fetch.fetch.spi import BrokerStorage, BrokerStorageReader
 from remote_fetch.formats.properties import MAX_BYTES, parse_properties
+from remote_fetch.hosts import is_path
 
 __all__ = ["STORAGE_MANAGER", "Completed", "complete", "layout_of"]
 
 STORAGE_MANAGER = "remote.log.storage.manager.class.name"
 """The broker's property that names its storage plug-in."""
 _KEY = "remote.storage.broker.properties"
+_OPTIONS = "remote.storage.options."
 _PREFIX = "remote.log.storage.manager.impl.prefix"
 _USUAL_PREFIX = "rsm.config."
 _PROVIDERS = "config.providers"
@@ -65,11 +67,14 @@ def complete(config: Config) -> Completed:
     except RemoteFetchError as error:
         error.message = f"{_KEY}={path}: {error.message}"
         raise
-    completed = config.under(found.configs)
-    from_file = frozenset(found.configs) - config.ours().keys()
+    configs, url = dict(found.configs), config.settings.storage_url
+    if url is not None and is_path(url):  # of a copy on this machine: the options are those of the broker's store
+        configs = {name: value for name, value in configs.items() if not name.startswith(_OPTIONS)}
+    completed = config.under(configs)
+    from_file = frozenset(configs) - config.ours().keys()
     if _PROVIDERS in properties:
         for name in sorted(from_file):
-            if _PROVIDED.search(found.configs[name]):
+            if _PROVIDED.search(configs[name]):
                 raise ConfigError(
                     f"{_KEY}={path}: the value of {name} is not in the file: the broker gets it from a config provider",
                     key=name,

@@ -59,7 +59,7 @@ def states(outcome: Outcome) -> list[str]:
 
 
 def test_a_tier_of_this_machine(run: Run, bucket: str) -> None:
-    outcome = run("doctor", "--url", bucket, "-t", "shop", "-X", "remote.storage.options.secret=s3cret")
+    outcome = run("doctor", "--url", bucket, "-t", "shop", "-X", "remote.storage.options.auto_mkdir=s3cret")
     assert outcome.code == 0
     assert states(outcome) == [
         "skipped brokers", "ok fetcher", "ok list", "ok segment", "ok index", "advice batches",
@@ -68,7 +68,7 @@ def test_a_tier_of_this_machine(run: Run, bucket: str) -> None:
     assert gain.endswith(", segments: 4, partitions: 2")
     assert outcome.lines[-4:] == [
         "configuration of read_arrow, RemoteConsumer and Spark, and of -F FILE:",
-        "  remote.storage.options.secret=***",
+        "  remote.storage.options.auto_mkdir=***",
         f"  remote.storage.url={bucket}",
         "  fetch.remote.enabled=true",
     ]

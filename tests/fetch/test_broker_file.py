@@ -12,6 +12,7 @@ from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError, UnsupportedFormat
 from remote_fetch.fetch import broker_file
 from remote_fetch.fetch.broker_file import complete
+from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.observe import Event, Notice
 from remote_fetch.session.session import Session
 
@@ -85,6 +86,24 @@ def test_what_the_user_sets_wins(file: Path) -> None:
     assert "remote.storage.options.secret" in found.from_file
     assert [text.partition(":")[0] for text in found.unmapped] == ["storage.proxy.host"]
     assert "s3cret" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("url", "options"), [("{}", set()), ("file://{}", set()), ("s3://copy", {"secret"}), ("s3://copy/{}", {"secret"})]
+)
+def test_a_copy_on_this_machine_gets_no_options_of_the_brokers_store(
+    file: Path, tmp_path: Path, url: str, options: set[str]
+) -> None:
+    """The fetcher `local` would refuse them, and the user did not give them."""
+    file.write_text(
+        f"{AIVEN}rsm.config.storage.backend.class={STORAGE}s3.S3Storage\nrsm.config.storage.s3.bucket.name=tier\n"
+        "rsm.config.storage.aws.secret.access.key=s3cret\nrsm.config.key.prefix=a/\n"
+    )
+    found = complete(Config.parse({KEY: str(file), "remote.storage.url": url.format(tmp_path)}))
+    assert set(found.config.options) == options
+    assert dict(found.config.layout) == {"key.prefix": "a/"}
+    if not options:
+        load_fetcher(found.config).close()
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple
 from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +23,7 @@ import pytest
 from fetchers._composed import ComposedFetcher
 from fetchers._options import OPTIONS
 from fetchers._store import FsspecStore
+from remote_fetch.config import Config
 from remote_fetch.errors import (
     ConfigError,
     MissingExtra,
@@ -33,6 +35,7 @@ from remote_fetch.errors import (
 )
 from remote_fetch.fetch import plugins
 from remote_fetch.fetch.plugins import LAYOUTS_GROUP
+from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.fetch.spi import ObjectInfo, ObjectStore
 from remote_fetch.model import (
     Buffer,
@@ -395,8 +398,14 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> type[Opened]:
     return kind
 
 
+class Handing(ComposedFetcher):
+    """Its filesystem gives options to an SDK."""
+
+    hands_options_on = True
+
+
 def test_options_reach_the_filesystem_under_the_rest_of_their_name(opened: type[Opened]) -> None:
-    ComposedFetcher().open_filesystem({URL: "/tier", OPTIONS + "client.key": "k", OPTIONS + "user": "given"})
+    Handing().open_filesystem({URL: "/tier", OPTIONS + "client.key": "k", OPTIONS + "user": "given"})
     assert opened.options == {"host": "of the URL", "user": "given", "client.key": "k", "skip_instance_cache": True}
 
 
@@ -404,7 +413,7 @@ def test_options_reach_the_filesystem_under_the_rest_of_their_name(opened: type[
 def test_options_that_the_filesystem_refuses(opened: type[Opened], error: Exception) -> None:
     opened.error = error
     with pytest.raises(ConfigError) as caught:
-        ComposedFetcher().open_filesystem({OPTIONS + "token": "s3cret"})
+        Handing().open_filesystem({OPTIONS + "token": "s3cret"})
     assert "'token'" in str(caught.value)
     assert "s3cret" not in str(caught.value)
     assert caught.value.key == "remote.storage.options.*"
@@ -483,3 +492,27 @@ def test_a_fetcher_that_is_closed_during_a_look_up_stays_closed() -> None:
     assert closed == opened
     with pytest.raises(ConfigError, match="is closed"):
         fetcher.opened_store()
+
+
+@pytest.mark.parametrize(
+    ("url", "option", "near"),
+    [
+        ("{}", "mkdir", "auto_mkdir"),
+        ("memory://tier", "global", "global_store"),
+        ("gs://tier", "tokn", "token"),
+        ("gs://tier", "list_cache", "listings_cache"),
+        ("abfs://tier@account.dfs.core.windows.net/x", "account_kye", "account_key"),
+    ],
+)
+def test_an_option_that_no_filesystem_has(url: str, option: str, near: str, tmp_path: Path) -> None:
+    """fsspec's classes ignore it: gcsfs would look for other credentials than those of the misspelt option."""
+    configs = {URL: url.format(tmp_path), OPTIONS + option: "s3cret"}
+    with pytest.raises(ConfigError, match=f"has no option {OPTIONS}{option}; the nearest one is .*{near}") as caught:
+        load_fetcher(Config.parse(configs))
+    assert caught.value.key == OPTIONS + option
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("option", ["auto_mkdir", "use_listings_cache", "listings_expiry_time", "max_paths"])
+def test_options_of_the_class_and_of_what_it_hands_them_on_to(option: str, tmp_path: Path) -> None:
+    load_fetcher(Config.parse({URL: str(tmp_path), OPTIONS + option: "1"})).close()

@@ -203,7 +203,7 @@ def test_a_registry_that_refuses(where: dict[str, Any], topic: TypedTopic) -> No
 def test_no_secret_in_what_a_job_leaves(where: dict[str, Any], topic: TypedTopic, tmp_path: Path) -> None:
     """Plans, records, files and metadata, of a job that ended early and of one that is done."""
     host = topic.registry.url.removeprefix("http://")
-    secret = {"schema.registry.url": f"http://reader:{SECRET}@{host}", "remote.storage.options.token": SECRET}
+    secret = {"schema.registry.url": f"http://reader:{SECRET}@{host}", "remote.storage.options.auto_mkdir": SECRET}
     topic.write_raw([b"poison"])
     with pytest.raises(UndecodableValue) as info:
         topic.export(where, config=secret)
