@@ -405,6 +405,21 @@ class TestScan:
         assert [row.value for row in read(bucket).fine()] == [b"p0", b"p1", b"p2"]
         assert [row.value for row in read(bucket, partitions=[2, 0]).fine()] == [b"p0", b"p2"]
 
+    @pytest.mark.parametrize("damaged", [0, 1])
+    def test_rows_of_a_partition_whose_last_slice_has_an_error_behind_its_offsets(
+        self, damaged: int, tmp_path: Path
+    ) -> None:
+        """They come before those of the next partition, and although no slice follows."""
+        logs_ = [LogBuilder(partition=number) for number in range(2)]
+        for number, log in enumerate(logs_):
+            for _ in range(3):
+                log.append_batch([Record(at, value=b"%d" % number) for at in range(5)])
+            log.roll()
+        bucket = Bucket(segment for log in logs_ for segment in log.segments())
+        bucket.flip(damaged, 2 * len(bucket.log(damaged)) // 3 + 16)  # the magic of the last batch
+        found = read(bucket, end=10, config=snapshot_config(bucket.metadata, tmp_path)).fine()
+        assert [(row.value, row.offset) for row in found] == [(b"%d" % n, at) for n in range(2) for at in range(10)]
+
     def test_a_slice_stops_at_its_last_offset(self) -> None:
         log = plain_log()
         bucket = WatchedBucket(Bucket(log.segments(DENSE)))
