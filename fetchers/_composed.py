@@ -63,7 +63,9 @@ class LayoutFetcher(ABC):
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
     ) -> Buffer:
-        """As `RemoteStorageFetcher.fetch_log_segment`."""
+        """As `RemoteStorageFetcher.fetch_log_segment`. Raises ValueError for positions that the reader never gives."""
+        if start_position < 0 or end_position < -1:  # some stores would count them from the end of the object
+            raise ValueError(f"bytes [{start_position}, {end_position}) of a segment: no position is below 0")
         layout, store = self._opened(metadata)
         return layout.read_segment(store, metadata, start_position, end_position)
 

@@ -72,7 +72,8 @@ class RemoteStorageFetcher(Protocol):
 
         - Only the end of the segment makes the result shorter. If `start_position` is at the end or past it, the result
           is empty.
-        - The reader always gives an end, and asks for `fetch.remote.range.bytes` at most.
+        - The reader always gives an end, and asks for `fetch.remote.range.bytes` at most. It gives no `start_position`
+          below 0, and no `end_position` below -1: the built-in fetchers raise ValueError for such a call.
 
         Raises SegmentNotFound, StorageDenied, StorageTimeout, StorageThrottled, StorageUnavailable, CorruptSegment.
         """

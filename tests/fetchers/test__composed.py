@@ -516,3 +516,12 @@ def test_an_option_that_no_filesystem_has(url: str, option: str, near: str, tmp_
 @pytest.mark.parametrize("option", ["auto_mkdir", "use_listings_cache", "listings_expiry_time", "max_paths"])
 def test_options_of_the_class_and_of_what_it_hands_them_on_to(option: str, tmp_path: Path) -> None:
     load_fetcher(Config.parse({URL: str(tmp_path), OPTIONS + option: "1"})).close()
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, -1), (-5, 10), (-5, -5), (0, -2)])
+@pytest.mark.parametrize("url", ["{}", "memory://{}"])
+def test_positions_below_0_are_a_mistake_of_the_caller(url: str, start: int, end: int, tmp_path: Path) -> None:
+    """`memory` gave bytes from the end of the object, and `local` an error that is tried again."""
+    fetcher = load_fetcher(Config.parse({URL: url.format(tmp_path)}))
+    with pytest.raises(ValueError, match="below 0"):
+        fetcher.fetch_log_segment(SEGMENT, start, end)
