@@ -216,7 +216,7 @@ def test_a_transform_makes_the_columns(tmp_path: Path) -> None:
         ({"file_bytes": None}, "file_bytes=None"),
         ({"row_group_bytes": -1}, "row_group_bytes=-1"),
         ({"row_group_bytes": 1.5}, "row_group_bytes=1.5"),
-        ({"compression": "lzo"}, "compression='lzo'"),
+        ({"compression": "lzo"}, "compression='lzo': an export writes Parquet with zstd"),
         ({"compression": None}, "compression=None"),
         ({"transform": "upper"}, "transform='upper': give a function"),
         ({"partitions": 1}, "partitions=1: give partition numbers"),

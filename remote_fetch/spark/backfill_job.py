@@ -89,7 +89,7 @@ def _spec(spark: SparkSession, request: BackfillRequest, checked: CheckedRequest
 
 def _sessions_compression(spark: SparkSession) -> str:
     """The session's codec for Parquet. Raises ConfigError for one that a backfill does not write."""
-    return check_compression(str(spark.conf.get(_CODEC_SETTING)), _CODEC_SETTING)
+    return check_compression(str(spark.conf.get(_CODEC_SETTING)), "a backfill", _CODEC_SETTING)
 
 
 def _run(

@@ -64,7 +64,7 @@ class BackfillRequest:
                 key="job_id",
             )
         check_size("row_group_bytes", self.row_group_bytes)
-        compression = None if self.compression is None else check_compression(self.compression)
+        compression = None if self.compression is None else check_compression(self.compression, "a backfill")
         source = self._source_options()
         columns = tuple(wanted_columns(self.columns))
         typed = plan_of(source, learns=True)

@@ -88,7 +88,7 @@ def run_export(bounds: ExportBounds, form: TableForm, destination: Destination, 
 
 def _spec(bounds: ExportBounds, form: TableForm, observer: Observer) -> JobSpec:
     check_size("row_group_bytes", form.row_group_bytes)
-    compression = check_compression(form.compression)
+    compression = check_compression(form.compression, "an export")
     columns = wanted_columns(form.columns)
     config = Config.parse(bounds.config)
     typed = plan_typed(config, [topic_name(bounds.topic)], learns=True)

@@ -124,4 +124,4 @@ def _parsed(text: str | bytes, parse: Callable[[Any], T]) -> T:
     try:
         return parse(json.loads(text))
     except MISSHAPEN as error:
-        raise CorruptSegment(f"not a record of a backfill: {type(error).__name__}: {error}") from None
+        raise CorruptSegment(f"not a record of an export or a backfill: {type(error).__name__}: {error}") from None

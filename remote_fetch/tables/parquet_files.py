@@ -65,12 +65,13 @@ def check_size(name: str, size: object) -> None:
         raise ConfigError(f"{name}={size!r}: give a number of bytes above 0", key=name)
 
 
-def check_compression(name: object, key: str = "compression") -> str:
-    """The name in COMPRESSIONS; upper case is accepted, as in Spark. Raises ConfigError for another; `key` is the
-    argument or setting that it comes from.
+def check_compression(name: object, job: str, key: str = "compression") -> str:
+    """The name in COMPRESSIONS; upper case is accepted, as in Spark. Raises ConfigError for another.
+
+    `job` is the job of the user, for the message. `key` is the argument or setting that the name comes from.
     """
     if not isinstance(name, str) or name.lower() not in COMPRESSIONS:
-        raise ConfigError(f"{key}={name!r}: a backfill's Parquet is written with {', '.join(COMPRESSIONS)}", key=key)
+        raise ConfigError(f"{key}={name!r}: {job} writes Parquet with {', '.join(COMPRESSIONS)}", key=key)
     return name.lower()
 
 

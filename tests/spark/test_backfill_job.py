@@ -145,7 +145,7 @@ def test_the_compression_is_the_sessions_unless_it_is_said(spark: SparkSession, 
             paths = list(to.rglob("*.parquet"))
             assert {pq.ParquetFile(one).metadata.row_group(0).column(0).compression for one in paths} == {stored}
         spark.conf.set(setting, "lzo")
-        with pytest.raises(ConfigError, match=f"{setting}='lzo': a backfill's Parquet is written with zstd"):
+        with pytest.raises(ConfigError, match=f"{setting}='lzo': a backfill writes Parquet with zstd"):
             backfill(spark, "codecs", to=str(tmp_path / "lzo"), options=options())
     finally:
         spark.conf.set(setting, before)
@@ -382,7 +382,7 @@ def test_a_job_of_other_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ({"row_group_bytes": 0}, "row_group_bytes=0"),
         (
             {"compression": "lzo"},
-            "compression='lzo': a backfill's Parquet is written with zstd, snappy, gzip, lz4_raw, uncompressed",
+            "compression='lzo': a backfill writes Parquet with zstd, snappy, gzip, lz4_raw, uncompressed",
         ),
         ({"columns": ["offset", "nothing"]}, "unknown column 'nothing'"),
         ({"partition_by": ["nothing"]}, "partition_by names 'nothing'"),

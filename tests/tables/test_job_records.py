@@ -21,7 +21,7 @@ def test_manifests_that_are_none() -> None:
     with pytest.raises(UnsupportedFormat, match="version 9"):
         Committed.load(json.dumps({"version": 9}))
     for text in ("", "[]", "{}", '{"version": 1}', '{"version": 1, "job_id": "a", "topic": "b", "records": [1]}'):
-        with pytest.raises(CorruptSegment, match="not a record of a backfill"):
+        with pytest.raises(CorruptSegment, match="not a record of an export or a backfill"):
             Committed.load(text)
     with pytest.raises(CorruptSegment):
         TaskRecord.load(b"\xff")
