@@ -142,6 +142,18 @@ def test_ranges_that_touch_are_one_and_others_are_not() -> None:
     assert broker.asked == [(0, 9), (20, 29)]
 
 
+def test_ranges_of_two_partitions_are_two_if_their_offsets_touch() -> None:
+    """As one range, all of it would be read from the first partition."""
+    log, bucket = log_and_tier(0, 1)
+    broker = Broker(log)
+    with session_of(bucket, broker, bucket) as session:
+        (whole,) = planned(session)
+        steps = [BrokerRange(whole.opened.partition, first, first + 4, "hole") for first in (0, 5)]
+        rows = Scan(session, [replace(whole, steps=(step,)) for step in steps], COLUMNS).batches()
+        assert sum(batch.num_rows for batch in rows) == 10
+    assert broker.asked == [(0, 4), (5, 9)]
+
+
 def test_rows_of_another_partition_are_nothing_to_compare_with() -> None:
     log, bucket = log_and_tier(2)
     broker = Broker(log)
