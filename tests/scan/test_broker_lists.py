@@ -16,10 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.config import Config
+from remote_fetch.errors import Unlocatable
 from remote_fetch.model import AbortedTransaction, IsolationLevel
 from remote_fetch.observe import Report
 from remote_fetch.prepare.job import plan_job
 from remote_fetch.scan.scan import Scan
+from remote_fetch.scan.work import works_of
 from remote_fetch.session.session import Session
 from remote_fetch.testing.faults import Fault, FaultKind, FetchCall
 from remote_fetch.testing.log_builder import LogBuilder
@@ -216,6 +218,23 @@ def test_lies_about_the_last_stable_offset(stable: int) -> None:
     rows, report = read(leader, Bucket(segments), COMMITTED)
     assert rows == expected_rows(log.expected(COMMITTED))
     assert bool(report.broker_records) == (stable < log.next_offset)
+
+
+def test_a_slice_without_a_list_of_its_own_is_an_error() -> None:
+    """Without its list, a reader would show the records of aborted transactions."""
+    log = transactions()
+    segments = log.tiered()
+    leader = Leader(log, [each.metadata for each in segments])
+    with Session(Config.parse({}), Bucket(segments)) as session:
+        attach(session, leader)
+        for isolation in (COMMITTED, UNCOMMITTED):
+            (plan,) = plan_job(session, "topic", start=0, end="latest", partitions=None, isolation=isolation)
+            later = replace(plan, steps=(replace(plan.steps[0], first_offset=1),))
+            if isolation is UNCOMMITTED:
+                assert len(list(works_of(later, COLUMNS))) == 1
+            else:
+                with pytest.raises(Unlocatable):
+                    list(works_of(later, COLUMNS))
 
 
 def test_a_list_with_a_committed_transaction_is_believed() -> None:
