@@ -170,3 +170,15 @@ def test_an_unfinished_upload_keeps_its_epoch_in_a_saved_replay() -> None:
         builder.apply(end.value, offset=1)
     assert first.build(ORDERS) == second.build(ORDERS)
     assert second.build(ORDERS).upload_epochs == (7,)
+
+
+def test_an_update_without_its_base_keeps_its_epoch_in_a_saved_replay() -> None:
+    dialect = DIALECTS["pull request"]
+    first, second = TimelineBuilder(), TimelineBuilder()
+    first.apply(dialect.update(FIRST, FINISHED, 7).value, offset=0)
+    second.restore(first.build(ORDERS), first.rest([ORDERS])[ORDERS])
+    base = DIALECTS["legacy"].base(FIRST, 0)
+    for builder in (first, second):
+        builder.apply(base.value, offset=1)
+    assert first.build(ORDERS) == second.build(ORDERS)
+    assert second.build(ORDERS).upload_epochs == (7,)
