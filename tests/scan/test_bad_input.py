@@ -19,7 +19,7 @@ from remote_fetch.errors import (
     UnsupportedFormat,
 )
 from remote_fetch.formats.batches import BatchFramer
-from remote_fetch.model import UNKNOWN_SIZE, IndexType, IsolationLevel
+from remote_fetch.model import UNKNOWN_SIZE, IndexType, IsolationLevel, RemoteLogSegmentMetadata
 from remote_fetch.testing.compression import GZIP, LZ4, SNAPPY, ZSTD
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record, rewrite_crc
@@ -113,6 +113,31 @@ class TestTruncated:
         config = config_of(bucket, True, tmp_path)
         bucket.write(1, b"")
         check_error(read(bucket, config=config), CorruptSegment, before=20, position=0)
+
+
+class ShortBucket(Bucket):
+    """The first of its answers ends too soon, with a batch."""
+
+    is_short = True
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
+    ) -> memoryview:
+        data = super().fetch_log_segment(metadata, start_position, end_position)
+        if start_position == 0 and self.is_short:
+            self.is_short = False
+            return data[: positions(bytes(data))[4]]
+        return data
+
+
+def test_bytes_behind_an_answer_that_ended_too_soon_do_not_follow_it(tmp_path: Path) -> None:
+    """The next GET begins with a batch. So nothing but the length tells that batches are missing."""
+    log = plain_log(segments=1, batches=12)
+    bucket = ShortBucket(log.segments())
+    range_bytes = positions(bucket.log(0))[6]
+    outcome = read(bucket, config={**config_of(bucket, True, tmp_path), "fetch.remote.range.bytes": range_bytes})
+    assert outcome.fine() == expected_rows(log.records())
+    assert outcome.report.rereads == {ErrorKind.CORRUPT: 1}
 
 
 class TestFlips:
