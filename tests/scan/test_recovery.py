@@ -1,10 +1,11 @@
-"""The rules of `recovery`: the queue of a scan after an error of the slice at its head. Only the last test reads it."""
+"""The rules of `recovery`: the queue of a scan after an error of the slice at its head. The last two tests read it."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -22,7 +23,18 @@ from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import SegmentOptions
-from tests.scan.bucket import COLUMNS, COMMITTED, DENSE, UNCOMMITTED, Bucket, plain_log, rows_of, snapshot_config
+from tests.scan.bucket import (
+    COLUMNS,
+    COMMITTED,
+    DENSE,
+    UNCOMMITTED,
+    Bucket,
+    expected_rows,
+    plain_log,
+    read,
+    rows_of,
+    snapshot_config,
+)
 
 
 class Queue:
@@ -158,3 +170,15 @@ def test_another_upload_brings_its_own_transaction_index() -> None:
         bucket.add(log.segments(SegmentOptions(upload=1))[0])
         rows = [row for batch in Scan(session, plans, COLUMNS).batches() for row in rows_of(batch)]
     assert [row.value for row in rows] == [b"v"]
+
+
+def test_a_copy_that_failed_at_one_offset_is_read_again_behind_it() -> None:
+    """Each of two copies has a damaged batch, which the other copy has whole."""
+    log = plain_log(segments=1)
+    bucket = Bucket([*log.tiered(DENSE), *log.tiered(replace(DENSE, upload=1))])
+    batch_bytes = len(bucket.log(0)) // 4
+    bucket.flip(0, 2 * batch_bytes - 1)
+    bucket.flip(1, 4 * batch_bytes - 1)
+    outcome = read(bucket, config=snapshot_config(bucket.metadata))
+    assert outcome.fine() == expected_rows(log.records())
+    assert outcome.report.fallbacks == {"corrupt": 2}
