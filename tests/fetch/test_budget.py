@@ -235,6 +235,20 @@ def test_a_range_that_is_shorter_gives_the_rest_back() -> None:
     open_reader.close()
 
 
+def test_a_question_for_a_size_is_outside_of_the_budget() -> None:
+    class Sized(Store):
+        def size(self, metadata: RemoteLogSegmentMetadata) -> int:
+            return len(self.fetch_log_segment(metadata, 0, 7))
+
+    budget = Budget(None, 1, clock=lambda: 0.0)
+    open_reader = reader(Sized(failures=1), budget)
+    question = open_reader.start_size(SEGMENT)
+    assert question is not None
+    assert question.wait(10_000) == 7
+    open_reader.close()
+    assert next_start_s(budget) == 0
+
+
 @pytest.mark.parametrize(
     ("error", "counted"),
     [
