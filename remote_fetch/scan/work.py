@@ -77,7 +77,6 @@ class Work:
         """Ignore the size in the segment's metadata, and read to the end of the object."""
         segment = replace(self.piece.segment, segment_size_in_bytes=UNKNOWN_SIZE)
         self.piece = replace(self.piece, segment=segment)
-        self.ended = False
 
 
 @dataclass(slots=True)
