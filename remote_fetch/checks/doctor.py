@@ -283,12 +283,14 @@ class Doctor:
         finding = gain.finding
         if finding is None:
             text = f"{gain.store.records} records of {gain.offsets} offsets are alike both ways ({self._isolation})"
+            headless = next((one.text for verdict in gain.verdicts for one in verdict.headless), None)
+            text += "" if headless is None else f", some of them without headers: {headless}"
             return Check("sample", State.OK, text)
         if finding.is_aborted_shown:
             text = "the brokers show records of aborted transactions, which the store's reader leaves out (KAFKA-17801)"
             return Check("sample", State.FAILED, text, "Upgrade the brokers to Kafka 3.9.1 or later")
-        if finding.is_of_broker:  # without a stall it is a record that the client cannot give: the brokers lack nothing
-            return _silent(finding.text) if finding.stall else Check("sample", State.FAILED, finding.text)
+        if finding.is_of_broker:
+            return _silent(finding.text)
         difference = finding.difference
         what = finding.text if difference is None else f"offset {difference.offset}: {difference.text}"
         text = f"store and brokers differ in {finding.step.partition.topic_partition}, {what}"

@@ -15,7 +15,16 @@ from dataclasses import dataclass
 
 from remote_fetch.checks.advice import TierShape
 from remote_fetch.checks.rates import Rate, broker_rate, store_rate
-from remote_fetch.checks.verify import Choice, Finding, PartitionVerdict, broker_of, choose, verify
+from remote_fetch.checks.verify import (
+    VERIFIED_COLUMNS,
+    WITHOUT_HEADERS,
+    Choice,
+    Finding,
+    PartitionVerdict,
+    broker_of,
+    choose,
+    verify,
+)
 from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.formats.batches import BatchHeader, read_header
 from remote_fetch.model import IsolationLevel, RemoteLogSegmentMetadata, TopicIdPartition
@@ -122,7 +131,9 @@ def gain_of(session: Session, tier: Tier, sample_bytes: int, dice: random.Random
         if not verdict.unheard and not any(finding.is_of_broker for finding in verdict.findings)
     ]
     offsets = sum(step.offsets for choice in given for step in choice.steps)
-    return Gain(store_rate(session, given), broker_rate(broker, given), offsets, verdicts)
+    columns = WITHOUT_HEADERS if any(verdict.headless for verdict in verdicts) else VERIFIED_COLUMNS
+    rates = store_rate(session, given, columns), broker_rate(broker, given, columns)
+    return Gain(*rates, offsets, verdicts)
 
 
 def _sample(session: Session, tier: Tier, sample_bytes: int, dice: random.Random) -> Iterator[Choice]:

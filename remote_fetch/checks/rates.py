@@ -9,11 +9,11 @@ Rules of the file:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from remote_fetch.checks.verify import Choice, broker_rows, store_rows, stretches
+from remote_fetch.checks.verify import VERIFIED_COLUMNS, Choice, broker_rows, store_rows, stretches
 from remote_fetch.session.broker import BrokerReader
 from remote_fetch.session.session import Session
 
@@ -50,19 +50,20 @@ class Rate:
         return self.flowing_records / self.flowing_s if self.flowing_records else None
 
 
-def store_rate(session: Session, choices: Iterable[Choice]) -> Rate:
+def store_rate(session: Session, choices: Iterable[Choice], columns: Sequence[str] = VERIFIED_COLUMNS) -> Rate:
     """The rate of the store alone. Raises the errors of the store."""
-    return _rate(store_rows(session, each.plan, each.steps) for each in choices)
+    return _rate(store_rows(session, each.plan, each.steps, columns) for each in choices)
 
 
-def broker_rate(broker: BrokerReader, choices: Iterable[Choice]) -> Rate:
+def broker_rate(broker: BrokerReader, choices: Iterable[Choice], columns: Sequence[str] = VERIFIED_COLUMNS) -> Rate:
     """The rate of the broker alone. Raises KafkaException."""
-    return _rate(_through(broker, each) for each in choices)
+    return _rate(_through(broker, each, columns) for each in choices)
 
 
-def _through(broker: BrokerReader, choice: Choice) -> Iterator[pa.RecordBatch]:
+def _through(broker: BrokerReader, choice: Choice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     for stretch in stretches(choice.steps):
-        yield from broker_rows(broker, choice.plan, stretch[0].first_offset, stretch[-1].last_offset)
+        first, last = stretch[0].first_offset, stretch[-1].last_offset
+        yield from broker_rows(broker, choice.plan, first, last, columns=columns)
 
 
 def _rate(choices: Iterable[Iterable[pa.RecordBatch]]) -> Rate:

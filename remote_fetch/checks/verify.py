@@ -5,6 +5,7 @@ Rules of the file:
 - The broker is the oracle. Its records come through confluent_kafka's own consumer.
 - Nothing falls back here. A segment that cannot be read is a finding, and so is a partition that cannot be opened.
 - Compared is what a read from the store would read there, and the holes of the tier. All else is counted by reason.
+- A step with a header key that is not UTF-8 is compared without headers: the broker's client cannot give them.
 - After the first difference of a step the check goes on with the next one.
 - The broker often reads the same objects. So it is not asked for what the store cannot give: it could wait for ever.
 - A broker that has lost its storage stalls at each segment. So each stall halves the next wait, until the broker gives
@@ -16,11 +17,12 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from remote_fetch.checks.comparison import Difference, RowStream, first_difference
-from remote_fetch.errors import ConfigError, ErrorKind, RemoteFetchError, SegmentNotFound
+from remote_fetch.errors import ConfigError, ErrorKind, RemoteFetchError, SegmentNotFound, UnsupportedFormat
 from remote_fetch.failures.broker_errors import BrokerStalled
 from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.model import IsolationLevel, TopicIdPartition
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "VERIFIED_COLUMNS",
+    "WITHOUT_HEADERS",
     "Choice",
     "Finding",
     "PartitionVerdict",
@@ -51,6 +54,8 @@ __all__ = [
 
 VERIFIED_COLUMNS = ("offset", "key", "value", "headers", "timestampMs", "timestampType", "leaderEpoch")
 """Everything of a record that Kafka's consumers get."""
+WITHOUT_HEADERS = tuple(name for name in VERIFIED_COLUMNS if name != "headers")
+"""The broker's client gives these of every record."""
 _REASON = "verify"
 _UNCOMPARED = frozenset((Reason.NOT_TIERED, Reason.UNSTABLE, Reason.LOCAL, ErrorKind.NOT_CONFIGURED))
 """A broker range with one of these reasons is no fault of the store."""
@@ -62,7 +67,7 @@ class Finding:
 
     `is_of_broker`: the broker answers, and does not give records of the step. `stall`: because it has given nothing.
     `is_aborted_shown`: the broker shows a record of an aborted transaction under read_committed. Kafka 3.6 to 3.9.0 do
-    (KAFKA-17801).
+    (KAFKA-17801). `is_of_headers`: the broker's client cannot give the headers of a record, which is nothing wrong.
     """
 
     step: PlanStep
@@ -70,6 +75,7 @@ class Finding:
     text: str = ""
     is_aborted_shown: bool = False
     is_of_broker: bool = False
+    is_of_headers: bool = False
     stall: BrokerStalled | None = None
 
 
@@ -78,6 +84,7 @@ class PartitionVerdict:
     """The result for one partition. `left_out` counts offsets that were not compared, by reason.
 
     `unheard` are the steps of which the broker gave nothing within a wait that was shortened. They count in `left_out`.
+    `headless` are the steps that were compared without headers, each with the reason.
     """
 
     partition: TopicIdPartition
@@ -86,6 +93,7 @@ class PartitionVerdict:
     left_out: Mapping[str, int]
     findings: Sequence[Finding] = field(default_factory=tuple)
     unheard: Sequence[Finding] = field(default_factory=tuple)
+    headless: Sequence[Finding] = field(default_factory=tuple)
 
 
 @dataclass(slots=True)
@@ -95,8 +103,10 @@ class _Oracle:
     reader: BrokerReader
     stalls: int = 0
 
-    def rows(self, plan: PartitionPlan, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        for batch in broker_rows(self.reader, plan, first, last, self.stalls):
+    def rows(
+        self, plan: PartitionPlan, first: int, last: int, columns: Sequence[str] = VERIFIED_COLUMNS
+    ) -> Iterator[pa.RecordBatch]:
+        for batch in broker_rows(self.reader, plan, first, last, self.stalls, columns):
             self.stalls = 0
             yield batch
 
@@ -174,6 +184,7 @@ def _verify_partition(
     plan, steps = choice.plan, choice.steps
     findings: list[Finding] = []
     unheard: list[Finding] = []
+    headless: list[Finding] = []
     left_out = Counter(choice.left_out)
     records = 0
     for unread in choice.unread:
@@ -186,6 +197,11 @@ def _verify_partition(
             of_store = RowStream(store_rows(session, plan, [step]))
             finding, is_behind = _compare(of_store, of_broker, step)
             of_store.close()
+            if finding is not None and finding.is_of_headers:  # maybe of the next step's, which came together
+                of_store, finding = _compare_alone(session, oracle, plan, step, VERIFIED_COLUMNS)
+            if finding is not None and finding.is_of_headers:
+                headless.append(finding)
+                of_store, finding = _compare_alone(session, oracle, plan, step, WITHOUT_HEADERS)
             records += of_store.taken
             stall = finding.stall if finding is not None else None
             oracle.stalls += stall is not None
@@ -199,7 +215,18 @@ def _verify_partition(
                 of_broker.close()
                 of_broker = None
             compared()
-    return PartitionVerdict(plan.opened.partition, records, choice.size, left_out, tuple(findings), tuple(unheard))
+    partition, found = plan.opened.partition, (tuple(findings), tuple(unheard), tuple(headless))
+    return PartitionVerdict(partition, records, choice.size, left_out, *found)
+
+
+def _compare_alone(
+    session: Session, oracle: _Oracle, plan: PartitionPlan, step: PlanStep, columns: Sequence[str]
+) -> tuple[RowStream, Finding | None]:
+    """Compare a step of which the broker is asked alone. The rows of the store, which are closed, and the finding."""
+    of_broker = RowStream(oracle.rows(plan, step.first_offset, step.last_offset, columns))
+    of_store = RowStream(store_rows(session, plan, [step], columns))
+    with closing(of_broker), closing(of_store):
+        return of_store, _compare(of_store, of_broker, step)[0]
 
 
 def _compare(of_store: RowStream, of_broker: RowStream, step: PlanStep) -> tuple[Finding | None, bool]:
@@ -218,8 +245,9 @@ def _compare(of_store: RowStream, of_broker: RowStream, step: PlanStep) -> tuple
             not of_broker.has_failed or isinstance(step, BrokerRange) or of_store.below(step.stop_offset) is not None
         )
         if finding is None and is_of_step:
-            stall = error if isinstance(error, BrokerStalled) else None
-            finding = Finding(step, text=text, is_of_broker=of_broker.has_failed, stall=stall)
+            is_of_broker, stall = of_broker.has_failed, error if isinstance(error, BrokerStalled) else None
+            is_of_headers = is_of_broker and isinstance(error, UnsupportedFormat)
+            finding = Finding(step, None, text, False, is_of_broker, is_of_headers, stall)
         return finding, False
     return finding, True
 
@@ -271,19 +299,26 @@ def stretches(steps: Sequence[PlanStep]) -> Iterator[list[PlanStep]]:
         yield group
 
 
-def store_rows(session: Session, plan: PartitionPlan, steps: Sequence[PlanStep]) -> Iterator[pa.RecordBatch]:
+def store_rows(
+    session: Session, plan: PartitionPlan, steps: Sequence[PlanStep], columns: Sequence[str] = VERIFIED_COLUMNS
+) -> Iterator[pa.RecordBatch]:
     """The rows of these steps out of the store alone. A hole has none. Raises the errors of the store."""
     slices = tuple(slices_of(steps))
     alone = FallbackRule(session.storage.observe, lambda reason: None, None)
-    return Scan(session, [replace(plan, steps=slices)], VERIFIED_COLUMNS, fallback=alone).batches()
+    return Scan(session, [replace(plan, steps=slices)], columns, fallback=alone).batches()
 
 
 def broker_rows(
-    broker: BrokerReader, plan: PartitionPlan, first: int, last: int, haste: int = 0
+    broker: BrokerReader,
+    plan: PartitionPlan,
+    first: int,
+    last: int,
+    haste: int = 0,
+    columns: Sequence[str] = VERIFIED_COLUMNS,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of offsets [first, last] through the broker, with `haste` as in its `read`."""
     step = BrokerRange(plan.opened.partition, first, last, _REASON)
-    return broker.read(step, plan.opened.isolation, VERIFIED_COLUMNS, haste=haste)
+    return broker.read(step, plan.opened.isolation, columns, haste=haste)
 
 
 def _is_aborted(session: Session, plan: PartitionPlan, step: PlanStep, difference: Difference | None) -> bool:
@@ -291,8 +326,9 @@ def _is_aborted(session: Session, plan: PartitionPlan, step: PlanStep, differenc
     is_committed = plan.opened.isolation is IsolationLevel.READ_COMMITTED
     if difference is None or difference.store is not None or not is_committed or not isinstance(step, SegmentSlice):
         return False
+    shown = difference.broker or {}
     opened = replace(plan.opened, isolation=IsolationLevel.READ_UNCOMMITTED)
-    whole = RowStream(store_rows(session, replace(plan, opened=opened, aborted=None), [step]))
+    whole = RowStream(store_rows(session, replace(plan, opened=opened, aborted=None), [step], tuple(shown)))
     whole.skip_below(difference.offset)
     rows = whole.below(difference.offset + 1)
-    return rows is not None and rows.slice(0, 1).to_pylist()[0] == difference.broker
+    return rows is not None and rows.slice(0, 1).to_pylist()[0] == shown

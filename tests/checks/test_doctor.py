@@ -18,7 +18,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from confluent_kafka import KafkaError
 
 from remote_fetch.checks import storage_checks
 from remote_fetch.checks.check import State
@@ -26,7 +25,6 @@ from remote_fetch.checks.doctor import Doctor
 from remote_fetch.checks.holes import holes_check
 from remote_fetch.config import Config
 from remote_fetch.errors import ErrorKind, Unlocatable
-from remote_fetch.failures.broker_errors import BrokerStalled
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.unreadable import Unreadable, denied
@@ -280,15 +278,20 @@ def test_a_service_that_cannot_be_asked_needs_no_rights_on_the_metadata_topic() 
     assert "the service cannot be reached" in check.text
 
 
-@pytest.mark.parametrize("stall", [None, BrokerStalled(KafkaError(KafkaError._TIMED_OUT))])
-def test_what_the_brokers_do_not_give(monkeypatch: pytest.MonkeyPatch, stall: BrokerStalled | None) -> None:
+@pytest.mark.parametrize("stalls", [True, False])
+def test_what_the_brokers_do_not_give(monkeypatch: pytest.MonkeyPatch, stalls: bool) -> None:
     """A header key that is not UTF-8 is nothing that they lack: only their client cannot give it."""
-    finding = SimpleNamespace(is_of_broker=True, is_aborted_shown=False, text="its text", stall=stall)
-    monkeypatch.setattr("remote_fetch.checks.doctor.gain_of", lambda *_: SimpleNamespace(finding=finding))
+    reason = SimpleNamespace(is_of_broker=True, is_aborted_shown=False, text="its text")
+    verdict = SimpleNamespace(headless=[] if stalls else [reason])
+    gain = SimpleNamespace(
+        finding=reason if stalls else None, verdicts=[verdict], store=SimpleNamespace(records=1), offsets=2
+    )
+    monkeypatch.setattr("remote_fetch.checks.doctor.gain_of", lambda *_: gain)
     session: Any = SimpleNamespace()
     tier: Any = SimpleNamespace(offsets=1)
     check = Doctor({}, None, sample_bytes=1, dice=random.Random(0))._sample(session, tier)
-    assert (check.text, check.hint is None) == ("its text", stall is None)
+    assert check.text.endswith("its text")
+    assert (check.state, check.hint is None) == (State.FAILED if stalls else State.OK, not stalls)
 
 
 def test_no_sample_because_the_segments_cannot_be_located() -> None:

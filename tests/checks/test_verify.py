@@ -246,24 +246,31 @@ def test_what_a_broker_does_not_give_within_a_short_wait_is_no_finding(tmp_path:
     assert verdict.records == 60
 
 
-@pytest.mark.parametrize("bad", [20, 25])
-def test_a_record_that_the_brokers_client_cannot_give(
-    check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: int
+@pytest.mark.parametrize(("folder", "bad"), [("sound", 20), ("sound", 25), ("lost", 85), ("hidden", 40)])
+def test_a_record_whose_headers_the_brokers_client_cannot_give(
+    check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, bad: int
 ) -> None:
-    """As with a header key that is not UTF-8. The segments before and after it are compared."""
+    """Its segment is compared without headers, and those before and after it as usual. A difference is found."""
     read = OtherBucket.read
 
-    def failing(self: OtherBucket, step: BrokerRange, *how: Any, **_: int) -> Iterator[pa.RecordBatch]:
-        if step.first_offset <= bad <= step.last_offset:
+    def failing(
+        self: OtherBucket, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str], **_: int
+    ) -> Iterator[pa.RecordBatch]:
+        if "headers" in columns and step.first_offset <= bad <= step.last_offset:
             if step.first_offset < bad:
-                yield from read(self, replace(step, last_offset=bad - 1), *how)
+                yield from read(self, replace(step, last_offset=bad - 1), isolation, columns)
             raise UnsupportedFormat("the client cannot give it")
-        yield from read(self, step, *how)
+        yield from read(self, step, isolation, columns)
 
     monkeypatch.setattr(OtherBucket, "read", failing)
-    verdict = check(tmp_path / "sound")
-    (finding,) = verdict.findings
-    assert (finding.step.first_offset, finding.text, finding.is_of_broker) == (20, "the client cannot give it", True)
+    shows = UNCOMMITTED if folder == "hidden" else COMMITTED
+    where = write_topic(tmp_path / "lost", lost=True) if folder == "lost" else tmp_path / "sound"
+    verdict = check(where, shows=shows, share=0.999)
+    (headless,) = verdict.headless
+    assert (headless.step.first_offset, headless.text) == (bad // 20 * 20, "the client cannot give it")
+    assert verdict.records == {"sound": 101, "lost": 86, "hidden": 101}[folder]
+    found = [(one.difference and one.difference.offset, one.is_aborted_shown) for one in verdict.findings]
+    assert found == {"sound": [], "lost": [(85, False)], "hidden": [(41, True)]}[folder]
 
 
 def test_a_hole_has_what_the_broker_has_there(check: Check, tmp_path: Path) -> None:

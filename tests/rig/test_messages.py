@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import time
 import warnings
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 
+from remote_fetch.cli import main
 from remote_fetch.config import Config
 from remote_fetch.decode.decoded_rows import DecodedRows
 from remote_fetch.decode.messages import MESSAGE_COLUMNS, MessageCursor
@@ -108,10 +110,12 @@ def test_messages_of_every_kind(rig_43: Rig, new_topic: Callable[[str], str], ti
     assert {one.headers() is None for one in ours} == {one.key() is None for one in ours} == {True, False}
 
 
-def test_headers_that_librdkafka_does_not_give(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
+def test_headers_that_librdkafka_does_not_give(
+    rig_43: Rig, new_topic: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
     """In librdkafka, a record with one header too many has none, and a key that is not UTF-8 is an error.
 
-    A message of remote-fetch has the key.
+    A message of remote-fetch has the key. `verify` compares their segment without headers.
     """
     topic = new_topic("messages")
     topics.create_topic(rig_43, topic, segment_bytes=1 << 21, max_message_bytes=4 << 20)
@@ -125,3 +129,6 @@ def test_headers_that_librdkafka_does_not_give(rig_43: Rig, new_topic: Callable[
     with pytest.raises((SystemError, UnicodeDecodeError)):
         theirs[2].headers()
     assert ours[2].headers() == [("\N{REPLACEMENT CHARACTER}" * 2, b"x")]
+    assert main(["verify", "-b", rig_43.bootstrap, "--url", str(rig_43.remote), "-t", topic, "-q", "-J"]) == 0
+    verdict = json.loads(capsys.readouterr().out)
+    assert (verdict["records"], len(verdict["findings"]), len(verdict["headless"])) == (3, 0, 1)
