@@ -75,6 +75,9 @@ class BackfillRequest:
         return CheckedRequest(source, columns, schema, compression, fingerprint, job_id, url, typed)
 
     def _source_options(self) -> SourceOptions:
+        if not isinstance(self.options, Mapping):
+            kind = type(self.options).__name__
+            raise ConfigError(f"options is a dict of names and values, not a {kind}", key="options")
         for name in self.options:
             if name.lower() in _SUBSCRIBING:
                 raise ConfigError(f"option '{name}': pass the topic as backfill's argument", key=name)

@@ -63,6 +63,7 @@ def test_a_job_id_of_the_callers_own() -> None:
         ({"row_group_bytes": 0}, "row_group_bytes=0: give a number of bytes above 0"),
         ({"compression": 3}, "compression=3: a backfill writes Parquet with zstd"),
         ({"transform": "upper"}, "transform='upper': give a function"),
+        ({"options": None}, "^options is a dict of names and values, not a NoneType$"),
         ({"to_options": ["hidden"]}, "^to_options is a dict of names and values, not a list$"),
     ],
 )
