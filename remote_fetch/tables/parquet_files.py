@@ -11,6 +11,7 @@ Rules of the file:
 from __future__ import annotations
 
 import datetime
+import errno
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -243,13 +244,28 @@ class ParquetFiles:
         folders = key if self._form.is_hive else self._directories(key)
         path = "/".join([*folders, f"{self._name}-{self._begun}.parquet"])
         self._begun += 1
-        sink = self._create(path)
+        try:
+            sink = self._create(path)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG or not folders:
+                raise
+            raise self._too_long(folders) from error
         footers: list[pq.FileMetaData] = []
         writer = pq.ParquetWriter(sink, self._schema, metadata_collector=footers, **self._how)
         return _OpenFile(path, sink, writer, footers)
 
     def _directories(self, values: Iterable[Any]) -> tuple[str, ...]:
         return tuple(map(_directory, self._form.partition_by, values))
+
+    def _too_long(self, folders: Sequence[str]) -> ConfigError:
+        """The error for directories whose names a disk does not take. It shows no value: that may be secret."""
+        longest, name = max(zip(folders, self._form.partition_by, strict=True), key=lambda pair: len(pair[0].encode()))
+        return ConfigError(
+            f"partition_by={list(self._form.partition_by)}: the target takes no directory as long as that of a value "
+            f"of {name!r} ({len(longest.encode())} bytes)",
+            key="partition_by",
+            hint="Leave the column out of partition_by, or shorten its values in a transform",
+        )
 
     def _flush(self, file: _OpenFile) -> None:
         if file.pending:

@@ -187,6 +187,18 @@ def test_directories(tmp_path: Path) -> None:
     assert pq.ParquetFile(tmp_path / paths[0]).schema_arrow.names == ["number", "timestamp"]
 
 
+@pytest.mark.parametrize("is_hive", [True, False])
+def test_a_value_that_is_too_long_for_a_directory(tmp_path: Path, is_hive: bool) -> None:
+    """The error names the column, and not the value."""
+    long = batch([("ö" * 126, 1, None)])  # each letter is two bytes
+    with pytest.raises(ConfigError, match=r"of 'name' \(257 bytes\)") as failed:
+        written(tmp_path, [long], partition_by=["number", "name"], is_hive=is_hive)
+    assert failed.value.key == "partition_by"
+    with pytest.raises(OSError, match="too long"):  # of another cause
+        written(tmp_path / ("x" * 256), [long], partition_by=[])
+    assert len(written(tmp_path, [batch([("ö" * 125, 1, None)])], partition_by=["name"], is_hive=is_hive)[0]) == 1
+
+
 def test_dates_with_a_time_of_day(tmp_path: Path) -> None:
     """Other libraries than Arrow's write them into a date64. Rows were lost, and others were there twice."""
     days = pa.array([5, 7, 86_400_000, 0], pa.int64()).view(pa.date64())
