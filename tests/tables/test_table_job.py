@@ -146,6 +146,7 @@ def test_null_is_a_partition_of_its_own(topic: Topic, tmp_path: Path) -> None:
 def test_parts_of_a_topic(where: dict[str, Any], topic: Topic) -> None:
     done = export(topic, where, partitions=[1], start=5)
     assert json.loads(done.starting_offsets or "") == {"topic": {"0": -2, "1": 30}}
+    assert export(topic, where, partitions=[1]).starting_offsets == done.starting_offsets
     export(topic, where, start=10, end=20)  # of partition 1 the table has that already
     ends = opened(where).progress("topic")
     assert ends is not None
@@ -154,6 +155,17 @@ def test_parts_of_a_topic(where: dict[str, Any], topic: Topic) -> None:
     of_0 = held(where).filter(pc.field("partition") == 0).column("offset").to_pylist()
     of_1 = held(where).filter(pc.field("partition") == 1).column("offset").to_pylist()
     assert (of_0, of_1) == (list(range(10, 30)), list(range(5, 30)))
+
+
+def test_the_attempts_of_a_job(where: dict[str, Any], topic: Topic) -> None:
+    """They are known, so that no file of them is removed as one that is left."""
+    done = export(topic, where)
+    export(topic.grow(), where)
+    paths = [path.split("/") for path in files_of(where)]
+    attempts = {path[2] for path in paths if path[1] == done.job_id}
+    assert len(attempts) < len({path[2] for path in paths})
+    assert opened(where).attempts_of(done.job_id) == attempts
+    assert not opened(where).attempts_of("0" * 15)
 
 
 def test_new_columns_are_added(where: dict[str, Any], topic: Topic) -> None:
