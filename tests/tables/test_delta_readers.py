@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -11,6 +13,7 @@ import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder, Schema
 
@@ -18,6 +21,7 @@ from remote_fetch import read_arrow
 from tests.cases import check_each, each_of, of_a_change
 from tests.tables.tables import Topic, export, target
 
+OF_TIMES = ("path", "min.timestamp", "max.timestamp")
 Rows: TypeAlias = list[tuple[int, int]]
 
 FIRST = datetime.datetime(2024, 2, 1, 10, 0, 0, 5, datetime.UTC)
@@ -213,6 +217,12 @@ def test_columns_that_a_transform_has_changed(tmp_path_factory: pytest.TempPathF
         assert dataset.to_table(filter=one).num_rows == every.filter(one).num_rows, one
 
 
+def json_actions(table: Path) -> list[dict[str, Any]]:
+    """The files of a table as its log adds them."""
+    lines = [line for log in (table / "_delta_log").glob("*.json") for line in log.read_text("utf-8").splitlines()]
+    return [action["add"] for action in map(json.loads, lines) if "add" in action]
+
+
 def test_files_are_left_out(tmp_path: Path) -> None:
     """Readers need not open files whose statistics say that they have no such row."""
     topic, where = Topic(tmp_path / "tier"), target("delta", tmp_path / "lake")
@@ -223,6 +233,26 @@ def test_files_are_left_out(tmp_path: Path) -> None:
     latest = pc.max(dataset.to_table(["timestamp"]).column("timestamp"))
     filters = (None, pc.field("offset") == 13, pc.field("partition") == 0, pc.field("timestamp") == latest)
     assert [len(list(dataset.get_fragments(one))) for one in filters] == [4, 2, 3, 2]
+
+
+def test_the_action_of_a_file(tmp_path: Path) -> None:
+    """A stream of the table passes over files without a change of data. Bounds are wide: they have milliseconds."""
+
+    def finer(batch: pa.RecordBatch) -> pa.RecordBatch:
+        finer_by: Any = pa.array([500 + at for at in range(batch.num_rows)], pa.duration("us"))
+        times: Any = pc.add(batch.column("timestamp"), finer_by)
+        return batch.set_column(batch.schema.get_field_index("timestamp"), "timestamp", times)
+
+    topic, where = Topic(tmp_path / "tier").grow(), target("delta", tmp_path / "lake")
+    began_ms = int(time.time() * 1000)
+    export(topic, where, transform=finer)
+    found = DeltaTable(where["to"])
+    actions = pa.table(found.get_add_actions(flatten=True))
+    assert {one["dataChange"] for one in json_actions(Path(where["to"]))} == {True}
+    assert pc.min_max(actions.column("modification_time").cast(pa.int64())).as_py()["min"] >= began_ms
+    for path, least, most in zip(*(actions.column(name).to_pylist() for name in OF_TIMES), strict=True):
+        times = pq.read_table(Path(where["to"]) / path, columns=["timestamp"]).column("timestamp").to_pylist()
+        assert least <= min(times) < max(times) <= most
 
 
 def test_after_housekeeping(tmp_path: Path) -> None:
