@@ -104,10 +104,10 @@ def parse_authorization(headers: Sequence[bytes], mechanisms: Collection[str]) -
 
 def _of_basic(mechanism: str, value: str, mechanisms: Collection[str]) -> Credentials:
     try:
-        name, colon, password = base64.b64decode(value, validate=True).decode("utf-8").partition(":")
+        name, _, password = base64.b64decode(value, validate=True).decode("utf-8").partition(":")
     except (binascii.Error, ValueError):
         raise _unauthorized("Authorization: Basic is not base64 of UTF-8", mechanisms) from None
-    if not colon or not name or not password:
+    if not name or not password:
         raise _unauthorized("Authorization: Basic has to be USER:PASSWORD", mechanisms)
     if len(name) > _MAX_NAME_CHARS or len(password) > _MAX_PASSWORD_CHARS:
         raise _unauthorized(

@@ -67,6 +67,7 @@ def test_an_opaque_token_has_no_name() -> None:
         ([basic("user:")], "USER:PASSWORD"),
         ([basic("user\0admin:password")], "control characters"),
         ([basic("user:pass\0word")], "control characters"),
+        ([basic("user:pass\x7fword")], "control characters"),
         ([basic("u" * 257 + ":p")], "at most 256"),
         ([basic("u:" + "p" * 1025)], "at most 256"),
         ([b"Bearer "], "no token"),
