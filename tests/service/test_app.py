@@ -350,6 +350,7 @@ class TestRequests:
             ("GET", "/v1/topics/topic/partitions/x/segments", basic(), (400, "INVALID_REQUEST")),
             ("GET", f"{SEGMENTS}?from={'0' * 2000}", basic(), (414, "QUERY_TOO_LONG")),
             ("GET", "/v2", basic(), (404, "NOT_FOUND")),
+            ("GET", f"{SEGMENTS}/", basic(), (404, "NOT_FOUND")),  # no redirect to where the Host header says
             ("POST", SEGMENTS, basic(), (405, "METHOD_NOT_ALLOWED")),
             ("DELETE", SEGMENTS, basic(), (405, "METHOD_NOT_ALLOWED")),
         ],
