@@ -166,6 +166,15 @@ class TestSegments:
             signed = client.get(f"{SEGMENTS}?objects=log", headers=basic() | tag)
             assert (signed.status_code, "etag" in signed.headers) == (200, False)
             assert signed.headers["cache-control"] == "no-store"
+            no_tag = client.get(f"{SEGMENTS}?objects=log", headers=basic() | {"If-None-Match": ""})
+            assert no_tag.json()["segments"] == signed.json()["segments"]
+
+    @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+    def test_a_partition_without_segments(self, bucket: SigningBucket, isolation: str) -> None:
+        with client_of(bucket) as client:
+            url = f"/v1/topics/topic/partitions/1/segments?isolation={isolation}"
+            answer = client.get(url, headers=basic())
+            assert (answer.status_code, answer.json()["segments"], answer.json()["next"]) == (200, [], None)
 
     def test_one_segment(self, bucket: SigningBucket) -> None:
         wanted = bucket.metadata[2].segment_id.id
@@ -402,6 +411,12 @@ class TestLimits:
             tokens = [jwt("alice"), "x" + jwt("alice")]
             assert client.get(SEGMENTS, headers=bearer(tokens[0])).status_code == 200
             assert refusal(client.get(SEGMENTS, headers=bearer(tokens[1]))) == (429, "RATE_LIMITED")
+
+    def test_who_shares_no_rate(self, bucket: SigningBucket) -> None:
+        """Tokens without a name, and a user and a token of one name: they may be two principals."""
+        with client_of(bucket, rate=0.5) as client:
+            shown = [bearer("one.good"), bearer("two.good"), basic(), bearer(jwt("alice"))]
+            assert [client.get("/v1/storage", headers=headers).status_code for headers in shown] == [200] * 4
 
     def test_a_full_service_still_tells_its_health(self, bucket: SigningBucket) -> None:
         brokers = FakeBrokers()
