@@ -157,6 +157,11 @@ class AssignedPartition:
         self.stored.keep_delivered()
         self.position.forget()
 
+    def give_back(self) -> int:
+        """Go back before the messages that a running `consume` holds and drops. Returns the offset of the first."""
+        self.stored.keep_delivered()
+        return self.position.give_back()
+
     def reset_position(self) -> None:
         """Forget the position, because it is not in the log any more. `consume` returns the messages it holds."""
         self.stored.keep(self.position.next_offset)

@@ -120,7 +120,11 @@ class Position:
         self._consume_start = self.next_offset if self.next_offset <= offset else self._next_offset_before
 
     def give_back(self) -> int:
-        """Go back before the messages that a running `consume` holds and drops. Returns the offset of the first."""
+        """Go back before the messages that a running `consume` holds. Returns the offset of the first.
+
+        `AssignedPartition.give_back` also gives them back for commits.
+        """
+        self._before_reset = self.limited_over_reset(self._before_reset)
         self.next_offset, self.leader_epoch = self.delivered, None
         self.release()
         return self._first_held

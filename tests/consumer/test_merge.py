@@ -691,6 +691,30 @@ def test_consume_drops_messages_of_a_partition_that_a_callback_pauses(*, is_of_s
     assert bench.feed(0).first_offset == first
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_messages_from_before_a_reset_are_not_stored_if_a_callback_pauses_their_partition(*, is_first: bool) -> None:
+    """The position before the reset is after them, and `consume` drops them."""
+    bench = Bench({0: END}, reset=ResetPolicy.LATEST)
+    if not is_first:
+        bench.librdkafka.live.append(live(0, 4))
+        bench.librdkafka.positions[0] = 5
+        polled(bench, 1)
+    shown = []
+
+    def callback() -> None:
+        bench.partitions.pause([bench.partition(0)])
+        bench.partitions.positions.store()
+        shown.append(bench.partition(0).position.shown.offset)
+        bench.clock.now_s += 1
+
+    during_consume(bench, [live(0, 5), live(0, 6), error_of(0, KafkaError._AUTO_OFFSET_RESET, 7)], callback)
+    assert bench.merge.consume(9, 0.05) == []
+    bench.partitions.positions.store()
+    before = INVALID if is_first else 5
+    assert (shown, bench.librdkafka.stored.get(0, INVALID)) == ([before], before)
+    assert bench.feed(0).first_offset == 5
+
+
 @pytest.mark.parametrize("consumes", [False, True])
 def test_records_keep_their_order_if_a_callback_polls(monkeypatch: pytest.MonkeyPatch, *, consumes: bool) -> None:
     """The records that the inner `poll` has prepared come next, and none is lost."""
