@@ -165,13 +165,14 @@ class Partitions:
     # ------------------------------------------------------------------------------------- what the application does
 
     def expect(self, starts: Iterable[TopicPartition]) -> None:
-        """Note the partitions that librdkafka is about to assign. Call `follow` after that."""
+        """Note that librdkafka's assignment is about to change, and is to get `starts`. Call `follow` after that."""
         self._starts, self._follows = {key_of(each): each for each in starts}, False
+        self.note_change()
 
     def follow(self) -> None:
         """Begin with the partitions that librdkafka has assigned, and drop all that it has not.
 
-        If a handler of a signal ends this, it is repeated with the due work.
+        If handlers of signals end the change or this method, it is repeated with the due work.
         """
         self._follows, is_committing = False, self.is_committing  # `drop` may set it
         held = self._librdkafka.assignment()

@@ -19,6 +19,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
+from functools import partial
 from typing import Any, Protocol
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -156,18 +157,15 @@ class Remote:
             self.partitions.positions.prepare_to_leave(None)
         self.flush_positions()
         self._idle_store.start()
-        try:
-            self._finish_commits(partitions, is_incremental=is_incremental)
+        self._finish_commits(partitions, is_incremental=is_incremental)
+
+        def change() -> None:
             is_refused = is_incremental and bool(self.partitions.tracked(partitions))
             starts = partitions if is_refused else pause_before_assign(self._librdkafka, partitions)
             self.partitions.expect(partitions)
             assign(starts)
-            self.partitions.follow()
-        except BaseException as error:
-            if isinstance(error, KafkaException):  # if a handler of a signal has raised, librdkafka has assigned them
-                self.partitions.expect([])
-            self.partitions.settle()
-            raise
+
+        self._change(change)
         self._lookups.request({each.topic: each.partition for each in partitions if each.offset in COMMITTED})
 
     def unassign(self) -> None:
@@ -175,12 +173,7 @@ class Remote:
         self.partitions.positions.prepare_to_leave(None)
         self.flush_positions()
         self._application_assigned = True
-        try:
-            self._librdkafka.unassign()
-            self.partitions.drop(None)
-        except BaseException:  # a handler of a signal has raised, and the application may go on
-            self.partitions.settle()
-            raise
+        self._change(self._librdkafka.unassign)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """As `Consumer.incremental_unassign`."""
@@ -188,10 +181,17 @@ class Remote:
             self.partitions.positions.prepare_to_leave(partitions)
         self.flush_positions()
         self._application_assigned = True
+        self._change(partial(self._librdkafka.incremental_unassign, partitions))
+
+    def _change(self, change: Callable[[], None]) -> None:
+        """Call `change`, which changes librdkafka's assignment, and go on with the new assignment."""
+        self.partitions.expect([])  # first: handlers of signals may end each step below
         try:
-            self._librdkafka.incremental_unassign(partitions)
-            self.partitions.drop(partitions)
-        except BaseException:  # as in `unassign`
+            change()
+            self.partitions.follow()
+        except BaseException as error:
+            if isinstance(error, KafkaException):  # if a handler has raised, librdkafka has made the change
+                self.partitions.expect([])
             self.partitions.settle()
             raise
 
@@ -204,8 +204,7 @@ class Remote:
         begun = [partition for partition in partitions if partition.offset in COMMITTED]
         with contextlib.suppress(KafkaException):  # the assignment meets the same error, and raises it
             if not is_incremental and self.partitions.tracked(begun):
-                self._librdkafka.unassign()
-                self.partitions.drop(None)
+                self._change(self._librdkafka.unassign)
             if begun and self.partitions.is_committing:
                 # A broker answers the requests of a connection in order. So after this answer the commits are made.
                 named = [TopicPartition(*key_of(partition)) for partition in begun]

@@ -324,6 +324,34 @@ def test_what_is_assigned_is_read_although_two_handlers_end_a_change(
         remote.close()
 
 
+@pytest.mark.parametrize("way", ["unassign", "incremental_unassign"])
+def test_what_is_taken_away_is_not_read_although_two_handlers_raise(tmp_path: Path, way: str) -> None:
+    """One handler ends the change in librdkafka. The other one ends what follows, also before its first line."""
+    settings = ConsumerSettings(True, {}, Config.parse({"remote.storage.url": str(tmp_path)}))
+    for handler in at_each_place(15):
+        librdkafka = FakeLibrdkafka()
+        clock = partial(float, 100)  # the next call comes at once
+        remote = Remote(librdkafka, settings, Metrics(), ignore, threading.RLock(), Callbacks(), clock)
+        given = [TopicPartition("t", 0, 5), TopicPartition("t", 1, 5)]
+        remote.assign(given, is_incremental=False)
+        remote.merge.poll(0)
+        change = getattr(librdkafka, way)
+
+        def ended(*given: list[TopicPartition], change: Callable[..., None] = change) -> None:
+            change(*given)
+            raise Alarm
+
+        setattr(librdkafka, way, ended)
+        gone = partial(remote.incremental_unassign, given[:1])
+        handler.during(remote.unassign if way == "unassign" else gone)
+        remote.merge.poll(0)
+        held = {each.partition for each in librdkafka.assignment()}
+        try:
+            assert {number for _, number in remote.partitions.assigned} == held, handler.place
+        finally:
+            remote.close()
+
+
 @pytest.mark.parametrize("way", ["poll", "consume"])
 def test_what_librdkafka_has_is_read_although_a_second_handler_ends_the_look_at_it(way: str) -> None:
     for handler in at_each_place(30):
