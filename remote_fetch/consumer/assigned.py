@@ -15,7 +15,7 @@ from typing import TypeAlias
 from confluent_kafka import Message, TopicPartition
 
 from remote_fetch.consumer.feed import Feed
-from remote_fetch.consumer.offsets import COMMITTED, INVALID, STORED, partition_at
+from remote_fetch.consumer.offsets import BEGINNING, COMMITTED, INVALID, STORED, partition_at
 from remote_fetch.consumer.position import Position
 from remote_fetch.consumer.states import Action, Mode, PartitionState, Step
 from remote_fetch.consumer.store_records import StoreRecords
@@ -104,6 +104,12 @@ class AssignedPartition:
         """The application's position, and the leader epoch before it. Before its first record, where reading began."""
         known, begun = self.position, self.state
         return (known.next_offset, known.leader_epoch) if known.next_offset >= 0 else (begun.offset, begun.leader_epoch)
+
+    @property
+    def may_go_back(self) -> bool:
+        """Whether librdkafka can be sent back to `goes_on_at`. It cannot if that is the end of the log."""
+        offset, _ = self.goes_on_at
+        return offset >= 0 or offset in (BEGINNING, STORED)
 
     # ---------------------------------------------------------------------------------------------------- its state
 

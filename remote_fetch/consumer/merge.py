@@ -120,6 +120,8 @@ class Merge:
             self._catch_up()
         try:
             message = self._poll_librdkafka(wait_s)
+            if self._is_ahead and message is not None:  # as in `_take_from_librdkafka`
+                message = next(iter(self._partitions.not_again([message])), None)
             error = None if message is None else message.error()
             if message is not None and error is None:
                 self._count(1, len(message))
@@ -269,7 +271,7 @@ class Merge:
             call = partial(self._librdkafka.consume, count, wait_s)
             messages = self._partitions.positions.frozen_during(call)
             if self._is_ahead:  # a callback made a call that a handler ended: records after that call's come again
-                messages = list(filter(Message.error, messages))
+                messages = self._partitions.not_again(messages)
             self.flush_position()  # as in `_poll_store`
             # Each position takes time, and there may be thousands of partitions for each message.
             is_many = len(messages) > len(self._partitions.assigned)

@@ -12,9 +12,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Sequence
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException, Message, TopicPartition
 
-from remote_fetch.consumer.assigned import AssignedPartition, Key, key_of
+from remote_fetch.consumer.assigned import AssignedPartition, Key, key_of, key_of_message
 from remote_fetch.consumer.committed import Answer, CommittedOffsets, Start
 from remote_fetch.consumer.due_work import DueWork
 from remote_fetch.consumer.feed_context import FeedContext
@@ -156,11 +156,18 @@ class Partitions:
             if self._handover.position(partition) in (INVALID, offset):
                 if offset >= 0 or offset == STORED:
                     partition.enter(partition.state.doubted(offset, epoch, self._clock()))
-            elif offset >= 0 or offset in (BEGINNING, STORED):
+            elif partition.may_go_back:
                 moved.append((partition, offset, epoch))
         for partition, offset, epoch in moved:
             with contextlib.suppress(KafkaException):  # else the handler's error would not be raised
                 self._transitions.apply(partition, partition.state.taken_back(offset, epoch))
+
+    def not_again(self, messages: Iterable[Message]) -> list[Message]:
+        """The messages of librdkafka that do not come again after `take_back`."""
+        return [message for message in messages if message.error() or not self._may_go_back(key_of_message(message))]
+
+    def _may_go_back(self, key: Key) -> bool:
+        return key in self.assigned and self.assigned[key].may_go_back
 
     # ------------------------------------------------------------------------------------- what the application does
 

@@ -432,6 +432,52 @@ def test_records_come_again_that_a_callback_of_consume_has_dropped(monkeypatch: 
 
 
 @pytest.mark.parametrize("way", ["poll", "consume"])
+def test_a_callback_of_consume_gets_no_record_after_a_dropped_one(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """A handler ends its first call, and it makes another one. librdkafka is sent back when `consume` goes on."""
+    bench = Bench({0: 0})
+    bench.end(0, 8)
+    bench.run_due_work()
+    given, consume = list[object](), bench.librdkafka.consume
+
+    def with_callback(*_: object) -> list[Message]:
+        bench.librdkafka.live += [Alarm(), live(0, 9)]
+        bench.librdkafka.positions = {0: 10}
+        with monkeypatch.context() as patch:
+            patch.setattr(bench.librdkafka, "consume", consume)
+            with suppress(Alarm):
+                bench.merge.poll(0)
+            given.extend(bench.merge.consume(1, 0) if way == "consume" else filter(None, [bench.merge.poll(0)]))
+        return []
+
+    monkeypatch.setattr(bench.librdkafka, "consume", with_callback)
+    assert (bench.merge.consume(1, 0), given, len(bench.librdkafka.live)) == ([], [], 0)
+    assert bench.partition(0).position.next_offset == 8
+    assert bench.librdkafka.positions == {}, "it was sent back"
+
+
+def test_records_that_cannot_come_again_are_given_although_a_callback_of_consume_has_dropped_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Partition 1 was begun at its end, and no record of it has come: no offset is known to send librdkafka back to."""
+    bench = Bench({0: 0, 1: END})
+    bench.end(0, 8)
+    bench.run_due_work()
+
+    def with_callback(*_: object) -> list[Message]:
+        bench.librdkafka.live.append(Alarm())
+        with suppress(Alarm):
+            bench.merge.poll(0)
+        bench.librdkafka.positions = {0: 10, 1: 6}
+        return [live(0, 9), live(1, 5)]
+
+    monkeypatch.setattr(bench.librdkafka, "consume", with_callback)
+    assert [(each.partition(), each.offset()) for each in bench.merge.consume(2, 0)] == [(1, 5)]
+    bench.merge.flush_position()
+    bench.partitions.positions.store()
+    assert (bench.librdkafka.positions, bench.librdkafka.stored.get(1)) == ({1: 6}, 6)
+
+
+@pytest.mark.parametrize("way", ["poll", "consume"])
 def test_librdkafka_is_sent_back_although_a_second_handler_raises_then(way: str) -> None:
     for handler in at_each_place(10):
         bench = Bench({0: 0, 1: 0})
