@@ -176,10 +176,10 @@ def scan_topic(
     """
     check_topic(topic)
     check_observer(observer)
-    check_bounds(start, end, log_start)
+    numbers = parse_numbers(partitions)
+    check_bounds(start, end, log_start, numbers)
     wanted = wanted_columns(columns)
     schema_for(wanted)
-    numbers = parse_numbers(partitions)
     settings = with_formats(config or {}, value_format, key_format)
     typed = plan_typed(Config.parse(settings), [topic_name(topic)], learns=True)
     return TopicScan(

@@ -77,7 +77,8 @@ def parse_numbers(wanted: Iterable[int] | None) -> list[int] | None:
     """The numbers of the wanted partitions, sorted, each once; None for all partitions."""
     if wanted is None:
         return None
-    numbers = {whole_number(number) for number in wanted} if isinstance(wanted, Iterable) else {None}
+    is_list = isinstance(wanted, Iterable) and not isinstance(wanted, (str, bytes))
+    numbers = {whole_number(number) for number in wanted} if is_list else {None}
     known = [number for number in numbers if number is not None]
     if len(known) < len(numbers):
         raise ConfigError(f"partitions={wanted!r}: give partition numbers", key="partitions")
@@ -113,11 +114,20 @@ def bounds_by_partition(value: UserBound, name: str, default: str, numbers: Iter
     return {number: parse_bound(value.get(number, default), f"{name}[{number}]") for number in known}
 
 
-def check_bounds(start: UserBound, end: UserBound, log_start: int | Mapping[int, int] | None) -> None:
-    """Raise ConfigError if one of these is wrong whatever the partitions are."""
+def check_bounds(
+    start: UserBound, end: UserBound, log_start: int | Mapping[int, int] | None, wanted: Collection[int] | None
+) -> None:
+    """Raise ConfigError if one of these is wrong whatever partitions the topic has. `wanted` None: all of them."""
     for name, bound in (("start", start), ("end", end)):
-        bounds_by_partition(bound, name, "latest", bound if isinstance(bound, Mapping) else ())
-    parse_log_starts(log_start, log_start if isinstance(log_start, Mapping) else (0,))
+        bounds_by_partition(bound, name, "latest", _possible(bound, wanted))
+    parse_log_starts(log_start, _possible(log_start, wanted))
+
+
+def _possible(value: object, wanted: Collection[int] | None) -> Collection[int]:
+    """The partitions that a bound may name, or one of them if it names none."""
+    if not isinstance(value, Mapping):
+        return (0,)
+    return [key for key in value if whole_number(key) is not None] if wanted is None else wanted
 
 
 def parse_log_starts(value: int | Mapping[int, int] | None, numbers: Collection[int]) -> dict[int, int]:

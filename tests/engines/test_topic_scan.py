@@ -379,6 +379,14 @@ def test_errors_come_when_they_can_be_known(day: dict[str, str]) -> None:
         scan_topic("topic", end={3: "tomorrow"}, config=day)
     with pytest.raises(ConfigError, match="log_start of partition 3 is -1"):
         scan_topic("topic", log_start={3: -1}, config=day)
+    strangers: list[dict[str, Any]] = [
+        {"start": {"0": 1}},
+        {"end": {1: 5}, "partitions": [0]},
+        {"log_start": {1: 5}, "partitions": [0]},
+    ]
+    for wrong in strangers:
+        with pytest.raises(ConfigError, match="names partitions that are not read"):
+            scan_topic("topic", config=day, **wrong)
     with pytest.raises(ConfigError, match="start names partitions that are not read"):
         next(scan_topic("topic", start={PARTITIONS: 0}, config=day).batches())
     with pytest.raises(UnknownTopic):

@@ -65,7 +65,7 @@ def test_partitions() -> None:
     assert numbers(plan(bucket, partitions=[2, 0, 2])) == [0, 2]
     assert numbers(plan(bucket, partitions=iter([2, 0]))) == [0, 2]
     assert numbers(plan(bucket, partitions=[OtherNumber(2)])) == [2]
-    for wrong in (1, "1", [0, "1"], [0, 1.0], [True], [None]):
+    for wrong in (1, "1", "", b"0", [0, "1"], [0, 1.0], [True], [None]):
         with pytest.raises(ConfigError, match="give partition numbers") as caught:
             plan(bucket, partitions=wrong)
         assert caught.value.key == "partitions"
