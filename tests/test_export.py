@@ -225,6 +225,8 @@ def test_a_transform_makes_the_columns(tmp_path: Path) -> None:
         ({"columns": ["offset", "nothing"]}, "unknown column 'nothing'"),
         ({"partition_by": ["nothing"]}, "partition_by names 'nothing'"),
         ({"partition_by": ["\udcff"]}, r"partition_by names '\\udcff'"),
+        ({"columns": 3}, "columns=3: give a list of names"),
+        ({"partition_by": None}, "partition_by=None: give a list of names"),
         ({"partition_by": "day"}, r"partition_by='day': give a list of names, such as \['day'\]"),
         ({"isolation": "none"}, "isolation='none'"),
         ({"end": "teir"}, "end='teir'"),

@@ -5,7 +5,7 @@ Rules of the file: pure, and no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
@@ -37,9 +37,11 @@ _MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
 
 
 def wanted_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
-    """The columns that a user asks for. None: DEFAULT_COLUMNS. Raises ConfigError for a string in place of a list."""
+    """The columns that a user asks for. None: DEFAULT_COLUMNS. Raises ConfigError for a value that is no list."""
     if isinstance(columns, str):
         raise ConfigError(f"columns={columns!r}: give a list of names, such as [{columns!r}]", key="columns")
+    if columns is not None and not isinstance(columns, Iterable):
+        raise ConfigError(f"columns={columns!r}: give a list of names", key="columns")
     return tuple(DEFAULT_COLUMNS if columns is None else columns)
 
 

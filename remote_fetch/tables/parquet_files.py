@@ -13,7 +13,7 @@ from __future__ import annotations
 import datetime
 import errno
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -86,6 +86,8 @@ def check_partition_by(schema: pa.Schema, partition_by: Sequence[str]) -> None:
         raise ConfigError(
             f"partition_by={partition_by!r}: give a list of names, such as [{partition_by!r}]", key="partition_by"
         )
+    if not isinstance(partition_by, Collection):
+        raise ConfigError(f"partition_by={partition_by!r}: give a list of names", key="partition_by")
     if len(set(partition_by)) != len(partition_by):
         raise ConfigError(f"partition_by={list(partition_by)}: a column is named twice", key="partition_by")
     for name in partition_by:
