@@ -293,7 +293,8 @@ class ListingLocator:
         first, stop = timeline.start_offset, timeline.end_offset
         lost = sorted((one for one in listed if one.state is not FINISHED), key=lambda one: one.start_offset)
         if first is None or stop is None:
-            self._tell(lost, "Nothing of the partition can be read")
+            # A topic of the same name with another id may be read.
+            self._tell(lost, f"Nothing can be read of the partition with the topic id {timeline.partition.topic_id}")
             return
         self._tell([one for one in lost if one.start_offset < first], f"What can be read begins at offset {first}")
         behind = [one for one in lost if one.start_offset >= stop]

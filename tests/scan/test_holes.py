@@ -130,6 +130,22 @@ def test_a_lost_log_at_either_end_is_none(number: int, offsets: range, tmp_path:
     assert notice.endswith(f"begins at offset {offsets.start}" if number == 0 else "ends at offset 40 (exclusive)")
 
 
+def test_a_topic_without_any_log_is_told_from_the_one_of_its_name_that_is_read(tmp_path: Path) -> None:
+    """A broker that died while it deleted a topic may have left such files."""
+    for filling in (7, 8):
+        log = LogBuilder("topic", Uuid(bytes([filling] * 16)))
+        log.append_batch(ten(0))
+        log.roll()
+        write_kafka_local(tmp_path, log.segments())
+    deleted = Uuid(bytes([7] * 16))
+    for lost in tmp_path.rglob(f"topic-0-{deleted}/*.log"):
+        lost.unlink()
+    counters = Counters()
+    assert read_arrow("topic", config={"remote.storage.url": str(tmp_path)}, observer=counters).read_all().num_rows == 10
+    (told,) = [text for text in counters.report().notices if "no log" in text]
+    assert told.endswith(f"Nothing can be read of the partition with the topic id {deleted}")
+
+
 @pytest.mark.parametrize("wanted", [None, [0]])
 def test_a_partition_without_any_log_is_told(wanted: list[int] | None, tmp_path: Path) -> None:
     for number in (0, 1):
@@ -147,7 +163,7 @@ def test_a_partition_without_any_log_is_told(wanted: list[int] | None, tmp_path:
     assert len(told) == (wanted is None)
     if told:
         assert told[0].startswith("topic-1: the store has files of 2 segments, of which the first is 000000")
-        assert told[0].endswith("Nothing of the partition can be read")
+        assert told[0].endswith(f"Nothing can be read of the partition with the topic id {Uuid(bytes([7] * 16))}")
     with pytest.raises(UnknownTopic):
         read_arrow("topic", config=config, partitions=[1])
 
