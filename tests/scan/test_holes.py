@@ -141,7 +141,9 @@ def test_a_topic_without_any_log_is_told_from_the_one_of_its_name_that_is_read(t
     for lost in tmp_path.rglob(f"topic-0-{deleted}/*.log"):
         lost.unlink()
     counters = Counters()
-    assert read_arrow("topic", config={"remote.storage.url": str(tmp_path)}, observer=counters).read_all().num_rows == 10
+    assert (
+        read_arrow("topic", config={"remote.storage.url": str(tmp_path)}, observer=counters).read_all().num_rows == 10
+    )
     (told,) = [text for text in counters.report().notices if "no log" in text]
     assert told.endswith(f"Nothing can be read of the partition with the topic id {deleted}")
 
