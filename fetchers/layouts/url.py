@@ -191,7 +191,7 @@ class _Place(NamedTuple):
 
 
 def _leads_elsewhere(name: str) -> bool:
-    """Whether a name below a root is none: it has dots or an empty part, as a URL and an absolute path have."""
+    """Whether a name leads out of its root: a part of it is . or .., or empty as in a URL and an absolute path."""
     return bool({"", ".", ".."} & set(unquote(name).split("/")))
 
 
