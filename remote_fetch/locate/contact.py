@@ -110,7 +110,6 @@ class Causes:
 
     def __init__(self) -> None:
         self._heard: deque[tuple[float, str]] = deque(maxlen=_KEPT_CAUSES)
-        self._spellings: dict[str, str] = {}
         self.listener: Callable[[str], object] = str
 
     def hear(self, error: KafkaError) -> None:
@@ -122,7 +121,8 @@ class Causes:
         text = error.str()
         if error.code() in _NO_CONTACT - _SAYS_LITTLE and " in state UP" not in text:
             cause = _STATE.sub("", text)
-            cause = self._spellings.setdefault(_without_name(cause), cause)
+            spellings = {_without_name(before): before for _, before in list(self._heard)}
+            cause = spellings.get(_without_name(cause), cause)
             self._heard.append((time.monotonic(), cause))
             self.listener(cause)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+import tracemalloc
 import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -803,6 +804,22 @@ def test_a_broker_with_two_names_has_one_cause() -> None:
     causes = raised.value.args[0].str().removeprefix("late: ").split("; ")
     assert [cause.split(": ")[0] for cause in causes] == ["b:1/1", "ssl://b:2/bootstrap", "b:3/bootstrap"]
     assert set(heard) == set(causes)
+
+
+def test_causes_that_all_differ_take_no_more_memory() -> None:
+    """Some brokers put an id of the attempt into their refusals, and a client tries again for days."""
+    causes = Cluster({}, timeout_ms=1000).causes
+    held_bytes = []
+    tracemalloc.start()
+    try:
+        for first in range(0, 4_000, 2_000):
+            for attempt in range(first, first + 2_000):
+                refusal = f"b:1/bootstrap: SASL authentication error: [{attempt:036}]: Access denied"
+                causes.hear(KafkaError(KafkaError._AUTHENTICATION, refusal))
+            held_bytes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert held_bytes[1] - held_bytes[0] < 100_000
 
 
 def test_causes_of_a_former_silence_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
