@@ -116,10 +116,13 @@ def resolve(opened: OpenPartition, start: Bound, end: Bound, look_up: LookUp) ->
         if isinstance(end, int) and end < start:
             raise ConfigError(f"start={start} lies after end={end}", key="start")
         if not opened.first_offset <= first <= opened.last_start:
-            where = "tier" if opened.log.end_offset is None else "log"
+            what = (
+                f"the tier, which has offsets {opened.first_offset} to {opened.last_start} (exclusive)"
+                if opened.log.end_offset is None
+                else f"what can be read: the log starts at offset {opened.first_offset}, and {opened.end_text}"
+            )
             raise OffsetOutOfRange(
-                f"start={start} lies outside the {where}, "
-                f"which has offsets {opened.first_offset} to {opened.last_start} (exclusive)",
+                f"start={start} lies outside {what}",
                 offset=first,
                 hint="A start that fits one partition may not fit another: give each its own, by a mapping or -p",
                 **opened.partition.place,

@@ -89,6 +89,13 @@ class OpenPartition:
         """The largest offset at which a read may start: the end of the readable offsets."""
         return max(self.stop_offset, self.first_offset) if self.log.end_offset is None else self.log.end_offset
 
+    @property
+    def end_text(self) -> str:
+        """`last_start` in words. Behind the last stable offset the log may have more records."""
+        if self.log.end_offset is not None and self.isolation is IsolationLevel.READ_COMMITTED:
+            return f"the last stable offset is {self.last_start}"
+        return f"the log ends at offset {self.last_start}"
+
     def clip(self, stop: int) -> int:
         """`stop`, or the end of the log if that comes before it. Exclusive."""
         return stop if self.log.end_offset is None else min(stop, self.log.end_offset)

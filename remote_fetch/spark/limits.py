@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from remote_fetch.errors import ConfigError, OffsetOutOfRange
-from remote_fetch.model import IsolationLevel, TopicIdPartition
+from remote_fetch.model import TopicIdPartition
 from remote_fetch.observe import Notice, Observer
 from remote_fetch.prepare.bounds import Bound, Edge, LookUp, Timestamp, offset_of
 from remote_fetch.prepare.planner import Planner
@@ -26,7 +26,6 @@ __all__ = [
     "Restriction",
     "check_batch",
     "check_covered",
-    "ends_before",
     "lose",
     "offsets_from",
     "offsets_of",
@@ -47,12 +46,10 @@ class LimitRules:
     - `latest_if_unmatched`: no record is as late as the starting timestamp. True: begin at the end. False: raise
       ConfigError.
     - `fail_on_data_loss`: the log does not have the offset. True: raise OffsetOutOfRange. False: report it and clip it.
-    - `isolation`: the level that the end of the log was asked for.
     """
 
     latest_if_unmatched: bool = False
     fail_on_data_loss: bool = True
-    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,20 +212,9 @@ def _stop(
     planner: Planner, opened: OpenPartition, limit: Bound, rules: LimitRules, look_up: LookUp | None = None
 ) -> int:
     if isinstance(limit, int) and limit > opened.last_start:
-        _lose(planner, opened.partition, ends_before(opened, limit, rules.isolation), limit, rules)
+        _lose(planner, opened.partition, f"{opened.end_text}, before {limit}", limit, rules)
         return opened.last_start
     return offset_of(opened, limit, look_up or planner.times.first_offset_at)
-
-
-def ends_before(opened: OpenPartition, offset: int, isolation: IsolationLevel) -> str:
-    """The sentence on an offset past the end. Behind the last stable offset the log may have more records."""
-    knows_stable = isolation is IsolationLevel.READ_COMMITTED and opened.log.end_offset is not None
-    end = (
-        f"the last stable offset is {opened.last_start}"
-        if knows_stable
-        else f"the log ends at offset {opened.last_start}"
-    )
-    return f"{end}, before {offset}"
 
 
 def lose(observe: Observer, topic: str, partition: int, what: str, offset: int, *, fails: bool) -> None:

@@ -161,7 +161,7 @@ def _plans(
     held: Mapping[int, int] = MappingProxyType({}),
 ) -> Iterator[tuple[PartitionPlan, int]]:
     """The plan of each partition, and the offset at which it begins. Partitions in `held` begin there."""
-    rules = LimitRules(options.latest_if_unmatched, options.fail_on_data_loss, options.isolation)
+    rules = LimitRules(options.latest_if_unmatched, options.fail_on_data_loss)
     names = {(partition.topic, partition.partition) for partition in partitions}
     check_covered(start, names, "startingOffsets")
     check_covered(end, names, "endingOffsets")

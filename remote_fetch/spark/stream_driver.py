@@ -33,7 +33,7 @@ from remote_fetch.prepare.true_sizes import with_true_sizes
 from remote_fetch.prepare.view import OpenPartition, untiered
 from remote_fetch.session.parallel import all_at_once
 from remote_fetch.session.session import Session
-from remote_fetch.spark.limits import LimitRules, check_covered, ends_before, lose, start_of
+from remote_fetch.spark.limits import LimitRules, check_covered, lose, start_of
 from remote_fetch.spark.options import SourceOptions
 from remote_fetch.spark.patience import ask_patiently
 from remote_fetch.spark.planning import subscribed, tasks_of
@@ -90,8 +90,7 @@ class StreamDriver:
 
     def _initial(self) -> Positions:
         start = Edge.LATEST if self._options.start is None else self._options.start
-        options = self._options
-        rules = LimitRules(options.latest_if_unmatched, options.fail_on_data_loss, options.isolation)
+        rules = LimitRules(self._options.latest_if_unmatched, self._options.fail_on_data_loss)
         session, partitions = self._survey()
         check_covered(start, {(partition.topic, partition.partition) for partition in partitions}, "startingOffsets")
         found: Positions = {}
@@ -295,7 +294,7 @@ class StreamDriver:
             self._lose(*at, f"offsets {first} to {gone - 1} are gone", first)
             first = gone
         if stop > opened.last_start:
-            self._lose(*at, ends_before(opened, stop, self._options.isolation), stop)
+            self._lose(*at, f"{opened.end_text}, before {stop}", stop)
             stop = opened.last_start
         return first, stop
 

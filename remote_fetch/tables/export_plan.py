@@ -157,12 +157,12 @@ class _Reads:
         where = partition.topic_partition
         if at > opened.last_start:
             raise OffsetOutOfRange(
-                f"the table holds {where} up to offset {at}, and the log ends at {opened.last_start}",
+                f"the table holds {where} up to offset {at}, and {opened.end_text}",
                 topic=partition.topic,
                 partition=partition.partition,
                 offset=at,
-                hint="The log was cut, or the table was filled through a broker whose tail is not in the tier yet: run "
-                "again when the tier has grown, or with bootstrap.servers (-b)",
+                hint="The log was cut, or an open transaction hides what the table has, or the table was filled "
+                "through a broker whose tail is not in the tier yet: run again later, or with bootstrap.servers (-b)",
             )
         if isinstance(end, int) and end <= at:
             return at, at  # the table holds all that is wanted, whatever became of the log since

@@ -184,6 +184,17 @@ class TestOffsets:
         both = Bucket([*plain_log().segments(), *later_partition().segments()])
         assert late not in read(both, start="2099-01-01").report.notices, "one partition has something"
 
+    def test_a_start_behind_the_last_stable_offset_is_not_said_to_be_behind_the_log(self) -> None:
+        """A broker tells the end. If a transaction is open, the log goes on behind its last stable offset."""
+        partition = Bucket(plain_log().segments()).at(0).topic_id_partition
+        said = {COMMITTED: "the last stable offset is 40", UNCOMMITTED: "the log ends at offset 40"}
+        for isolation, end in said.items():
+            opened = untiered(partition, isolation, LogBounds(3, 40))
+            with pytest.raises(
+                OffsetOutOfRange, match=rf"start=60 .* can be read: the log starts at offset 3, and {end}"
+            ):
+                resolve(opened, 60, Edge.LATEST, lambda opened, timestamp_ms: None)
+
     def test_the_log_start_inside_a_segment(self) -> None:
         bucket = Bucket(plain_log().segments())
         assert read(bucket, log_start=33).offsets == list(range(33, 60))

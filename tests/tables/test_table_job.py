@@ -256,6 +256,13 @@ def test_what_was_deleted_before_it_came_in(where: dict[str, Any], topic: Topic)
     assert held(where).num_rows == 90
 
 
+def test_a_log_that_ends_before_the_table_does(where: dict[str, Any], topic: Topic, tmp_path: Path) -> None:
+    export(topic, where)
+    said = "the table holds topic-0 up to offset 30, and the log ends at offset 20"
+    with pytest.raises(OffsetOutOfRange, match=said):
+        export(Topic(tmp_path / "other").grow(2), where)
+
+
 def test_nothing_is_lost_if_the_table_holds_all_that_is_wanted(where: dict[str, Any], topic: Topic) -> None:
     export(topic, where, end=20)
     for log_start in (15, 25):
