@@ -177,6 +177,7 @@ class ParquetFiles:
         """Take a batch of the schema."""
         if batch.num_rows == 0:
             return
+        batch = _of_whole_days(batch)
         pieces = max(1, -(-batch.nbytes // self._form.row_group_bytes))
         rows = -(-batch.num_rows // pieces)
         for at in range(0, batch.num_rows, rows):
@@ -335,11 +336,21 @@ def directory_values(path: str) -> dict[str, str | None]:
     return {unquote(name): None if value == _NULL else unquote(value) for name, value in pairs}
 
 
+def _of_whole_days(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch without times of day in its columns `date64`: other libraries than Arrow's write them.
+
+    A date would not be equal to them, and Arrow writes the next day into a file for one before 1970.
+    """
+    for at, field_ in enumerate(batch.schema):
+        if pa.types.is_date64(field_.type):
+            days: Any = batch.column(at).cast(pa.timestamp("ms")).cast(pa.date32())
+            batch = batch.set_column(at, field_, days.cast(pa.date64()))
+    return batch
+
+
 def _values(batch: pa.RecordBatch, form: FileForm, name: str) -> Any:
     if not is_derived(form.schema, name):
-        column = batch.column(name)
-        # Other libraries write a time of day into it.
-        return column.cast(pa.timestamp("ms")).cast(pa.date32()) if pa.types.is_date64(column.type) else column
+        return batch.column(name)
     times = _in_calendar(_in_utc(batch.column("timestamp")))
     if not form.is_hive and times.null_count > batch.column("timestamp").null_count:
         raise ConfigError(

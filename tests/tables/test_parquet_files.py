@@ -201,15 +201,22 @@ def test_a_value_that_is_too_long_for_a_directory(tmp_path: Path, is_hive: bool)
 
 def test_dates_with_a_time_of_day(tmp_path: Path) -> None:
     """Other libraries than Arrow's write them into a date64. Rows were lost, and others were there twice."""
-    days = pa.array([5, 7, 86_400_000, 0], pa.int64()).view(pa.date64())
-    rows = pa.record_batch([days, pa.array(range(4))], names=["day_of", "n"])
+    days = pa.array([5, 7, 86_400_000, 0, -1], pa.int64()).view(pa.date64())
+    rows = pa.record_batch([days, pa.array(range(5))], names=["day_of", "n"])
     files = ParquetFiles(form(rows.schema, partition_by=["day_of"]), Disk(tmp_path).create, "part")
     files.write(rows)
     found = {one.path.partition("/")[0]: pq.read_table(tmp_path / one.path, partitioning=None) for one in files.close()}
     assert {day: table.column("n").to_pylist() for day, table in found.items()} == {
         "day_of=1970-01-01": [0, 1, 3],
         "day_of=1970-01-02": [2],
+        "day_of=1969-12-31": [4],
     }
+    files = ParquetFiles(form(rows.schema, is_hive=False, of_table=True), Disk(tmp_path).create, "rows")
+    files.write(rows)
+    (whole,) = files.close()
+    first, second = datetime.date(1970, 1, 1), datetime.date(1970, 1, 2)
+    day_before = datetime.date(1969, 12, 31)
+    assert pq.read_table(tmp_path / whole.path)["day_of"].to_pylist() == [first, first, second, first, day_before]
 
 
 def test_the_name_of_a_column_is_escaped_in_a_directory(tmp_path: Path) -> None:
