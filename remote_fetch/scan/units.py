@@ -173,10 +173,8 @@ class Units:
         segment, lineage = self._piece.segment, self._rows.lineage
         if not self._rows.epoch_fits(segment, offset, epoch):
             return False
-        # The answer stays the same up to the next offset at which an entry begins or the lineage ends.
-        stops = [entry.start_offset for entry in (*segment.segment_leader_epochs, *lineage.entries)]
-        if lineage.end_offset is not None:
-            stops.append(lineage.end_offset)
+        # The answer stays the same up to the next entry. Past its end, a lineage agrees with its last epoch.
+        stops = (entry.start_offset for entry in (*segment.segment_leader_epochs, *lineage.entries))
         self._epoch, self._epoch_start = epoch, offset
         self._epoch_stop = min((stop for stop in stops if stop > offset), default=2**63 - 1)
         return True
