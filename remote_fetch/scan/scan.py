@@ -166,7 +166,7 @@ class Scan:
         return shared.opened.lineage if takes_store else Lineage.unknown()
 
     def _read_until_trouble(self) -> ReadRows:
-        """Read slices up to the next broker range. After an error, the slice that failed is the head of the queue."""
+        """Read slices up to the next broker range, at least one. After an error, the one that failed is the head."""
         works = [work for work in takewhile(lambda item: isinstance(item, Work), self._todo) if isinstance(work, Work)]
         reader = self._storage.reader
         range_bytes = reader.range_bytes if self._max_bytes is None else min(reader.range_bytes, self._max_bytes)
@@ -187,9 +187,6 @@ class Scan:
                 finally:
                     wait.cancel()  # if nothing has waited for it, as after a seek
             yield from self._finish(work, current)
-            for work in works[at + 1 :]:
-                current = self._reader_of(work)
-                yield from self._finish(work, current)
         except (RemoteFetchError, MisleadingIndex):
             work.position = current.resume_position
             raise
