@@ -164,7 +164,7 @@ class KafkaLocalLayout:
         return RemoteLogSegmentId(partition, segment_id)
 
     def list_segments(self, store: ObjectStore, topic: str | None) -> Iterator[RemoteLogSegmentMetadata]:
-        """As `Layout.list_segments`: every `.log` object, with its size. A finished upload may have lost its own."""
+        """As `Layout.list_segments`: every `.log` object, with its size, and finished uploads whose `.log` is gone."""
         for partition in self.list_partitions(store, topic):
             yield from self.list_partition(store, partition)
 
