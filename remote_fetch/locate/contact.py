@@ -41,7 +41,7 @@ _SAYS_LITTLE = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})
 _STATE = re.compile(r" \(after \d+ms in state \w+(, \d+ identical error\(s\) suppressed)?\)")
 _ADVERTISED = re.compile(r"(?:\w+://)?(\S+:\d+)/\d+: ")
 """librdkafka's name of a broker whose address comes from a broker. One of `bootstrap.servers` ends with /bootstrap."""
-_BROKER = re.compile(r"^(\S+:\d+)/\w+: ")
+_BROKER = re.compile(r"(\S+:\d+)/\w+: ")
 """librdkafka's name of any broker. The same broker is /bootstrap for one client, and has its id for another."""
 _GIVEN = re.compile(r"(?:\w+://)?([^\s,]+)")
 """An address of `bootstrap.servers`, in which librdkafka allows a protocol, and spaces between addresses."""
@@ -196,4 +196,5 @@ def _causes(heard: Mapping[str, int], waited_s: float) -> str:
 
 def _without_name(cause: str) -> str:
     """The cause with the address of the broker alone."""
-    return _BROKER.sub(r"\1: ", cause)
+    found = _BROKER.match(cause)  # `sub` with a group in its template imports a module, which fails while Python ends
+    return cause if found is None else f"{found[1]}: {cause[found.end() :]}"
