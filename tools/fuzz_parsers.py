@@ -38,6 +38,7 @@ from remote_fetch.model import (
     LeaderEpoch,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
     TopicIdPartition,
     Uuid,
 )
@@ -253,11 +254,15 @@ class _Names:
 
 
 def list_names(make_layout: Callable[[], Layout], data: bytes) -> object:
-    """List every segment among the names, and find its bytes and indexes by the same layout."""
+    """List every segment among the names, and find its bytes and indexes by the same layout.
+
+    A segment of another state than COPY_SEGMENT_FINISHED has lost its log.
+    """
     layout, store = make_layout(), _Names(data)
     found = list(layout.list_segments(store, None))
     for segment in found:
-        layout.read_segment(store, segment, 0, -1)
+        if segment.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
+            layout.read_segment(store, segment, 0, -1)
         for index_type in IndexType:
             layout.read_index(store, segment, index_type)
     return found

@@ -6,6 +6,7 @@ that raises at each of these places in turn stands for the handler.
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import threading
@@ -60,6 +61,7 @@ class Handler:
         self.has_raised = False
 
     def during(self, call: Callable[[], T]) -> T | None:
+        gc.freeze()  # the collector would end generators of other consumers here: an error in them is lost
         sys.setprofile(None if self.has_raised else self._profile)
         try:
             return call()
@@ -67,6 +69,7 @@ class Handler:
             return None
         finally:
             sys.setprofile(None)
+            gc.unfreeze()
 
     def _profile(self, frame: FrameType, event: str, _: object) -> None:
         is_ours = self._folder in frame.f_code.co_filename and frame.f_code.co_name != "<genexpr>"

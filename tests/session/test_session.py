@@ -216,7 +216,7 @@ def test_a_session_of_a_checked_configuration(tmp_path: Path) -> None:
 
 
 def shared(tmp_path: Path, **more: str) -> Session:
-    keys = {name.replace("_", "."): value for name, value in more.items()}
+    keys = {name if "." in name else name.replace("_", "."): value for name, value in more.items()}
     return Session.open({"remote.storage.url": str(tmp_path), "bootstrap.servers": "localhost:1", **keys}, shared=True)
 
 
@@ -278,7 +278,7 @@ def test_readers_share_only_one_metadata_topic_and_one_place_to_save_it(tmp_path
         assert len(METADATA_TOPICS) == 2
         with shared(tmp_path, remote_locator_topic="another", **cache):
             assert len(METADATA_TOPICS) == 3
-        with shared(tmp_path, remote_storage_options_key="other", **cache):
+        with shared(tmp_path, **{"remote.storage.options.auto_mkdir": "true"}, **cache):
             assert len(METADATA_TOPICS) == 3
     assert len(METADATA_TOPICS) == 0
 
