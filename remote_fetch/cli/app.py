@@ -6,6 +6,7 @@ Rules of the file:
 - Standard output that its reader has closed is not an error of a command that only prints. For a command that checks or
   writes it is one: exit code 0 would say that all is done. Any other broken pipe is one, such as that of a store.
 - Output that cannot be written is an error, also if Python still holds it in its buffer.
+- An error is printed behind the warnings that explain it, unless these are on stderr already or the user said -q.
 - A message that cannot be written to stderr is lost, as with kcat and Kafka's tools: the command goes on without it.
 - A character that the encoding of standard output lacks is escaped, as Python does on stderr.
 - SIGTERM ends a command as Ctrl-C does, so that a member of a group commits, and a report is written.
@@ -66,14 +67,14 @@ def run(argv: Sequence[str] | None = None) -> int:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the process lives
     messages = _Messages(sys.stderr)
     with contextlib.redirect_stderr(cast("TextIO", messages)), contextlib.closing(messages):
-        return _ended(argv)
+        return _ended(argv, messages)
 
 
-def _ended(argv: Sequence[str] | None) -> int:
+def _ended(argv: Sequence[str] | None, messages: _Messages) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     try:
         with _ended_by_sigterm():
-            code = _outcome(words)
+            code = _outcome(words, messages)
     except SystemExit:  # argparse has printed a help
         fault = _write_out()
         if fault is not None and not isinstance(fault, BrokenPipeError):
@@ -85,9 +86,9 @@ def _ended(argv: Sequence[str] | None) -> int:
     return _without_reader(words[0]) if isinstance(fault, BrokenPipeError) else _output_failed(fault)
 
 
-def _outcome(words: list[str]) -> int:
+def _outcome(words: list[str], messages: _Messages) -> int:
     try:
-        return _run(words)
+        return _run(words, messages)
     except RemoteFetchError as error:
         return _failed(str(error))
     except KeyboardInterrupt as error:
@@ -150,7 +151,7 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _run(words: list[str]) -> int:
+def _run(words: list[str], messages: _Messages) -> int:
     if not _is_open(sys.stdout):
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the process lives
         return _failed("standard output is closed")
@@ -171,8 +172,20 @@ def _run(words: list[str]) -> int:
     contact = logging.getLogger("remote_fetch.contact")
     if not contact.handlers:
         contact.addHandler(_Waits())
-    code: int = arguments.run(arguments)
+    with contextlib.nullcontext() if getattr(arguments, "quiet", False) else _kept(messages):
+        code: int = arguments.run(arguments)
     return code
+
+
+@contextlib.contextmanager
+def _kept(messages: _Messages) -> Iterator[None]:
+    """Keep the warnings of all sessions of a command for the error that may end it."""
+    handler, logger = _Untold(messages), logging.getLogger("remote_fetch")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _parser(loaded: Collection[str]) -> Parser:
@@ -202,6 +215,10 @@ def _is_open(stream: object) -> bool:
 
 
 def _failed(text: str) -> int:
+    if isinstance(sys.stderr, _Messages):
+        for warning in tuple(sys.stderr.untold):
+            if warning not in text:
+                print(f"% note: {warning}", file=sys.stderr)
     print(f"remote-fetch: {text}", file=sys.stderr, flush=True)
     return 1
 
@@ -229,12 +246,18 @@ def _give_up(output: TextIO) -> None:
 
 
 class _Messages:
-    """Standard error, without the errors of a full disk or of a closed pipe. All else is that of the stream."""
+    """Standard error, without the errors of a full disk or of a closed pipe. All else is that of the stream.
+
+    `untold` are the warnings that were kept and are not written yet, in the order of their coming.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self.untold: dict[str, None] = {}
 
     def write(self, text: str) -> int:
+        for warning in [one for one in tuple(self.untold) if one in text]:
+            self.untold.pop(warning, None)
         with contextlib.suppress(OSError):
             self._stream.write(text)
         return len(text)
@@ -252,6 +275,22 @@ class _Messages:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+class _Untold(logging.Handler):
+    """Keeps the warnings of a session, unless they are about the decoder. Other lines of the log are none."""
+
+    def __init__(self, messages: _Messages) -> None:
+        super().__init__(logging.WARNING)
+        self._messages = messages
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, "is_notice", False):
+            from remote_fetch.session.session import IN_PLAIN_PYTHON  # noqa: PLC0415 - loaded: it has logged the notice
+
+            text = record.getMessage()
+            if text != IN_PLAIN_PYTHON:
+                self._messages.untold[text] = None
 
 
 class _Waits(logging.Handler):

@@ -46,7 +46,8 @@ class LogObserver:
     - A line names the partition as TOPIC-NUMBER. The first line about it is preceded by a DEBUG line with its topic id.
     - A repetition (same partition, same reason) within a minute of the last line at its level is logged at DEBUG.
       `clock` gives the time. The next line, or `close`, has the number of repetitions.
-    - A notice is logged once. After `MOST_NOTICES` others it may be logged again.
+    - A notice is logged once. After `MOST_NOTICES` others it may be logged again. Its record has the attribute
+      `is_notice`, by which a handler tells it from other lines.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -65,7 +66,7 @@ class LogObserver:
                     self._notices.clear()
                 self._notices.add(event.text)
             level = logging.WARNING if event.is_warning else logging.INFO
-            _LOG.log(level if is_new else logging.DEBUG, "%s", event.text)
+            _LOG.log(level if is_new else logging.DEBUG, "%s", event.text, extra={"is_notice": True})
             return
         if isinstance(event, ReadEnds):
             _LOG.info("%s", event)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,7 +20,12 @@ import remote_fetch.cli
 from remote_fetch.cli import ls, main
 from remote_fetch.cli.app import _COMMANDS
 from remote_fetch.cli.app import run as run_app
+from remote_fetch.errors import ConfigError
 from remote_fetch.failures.broker_errors import BrokerStalled
+from remote_fetch.model import TopicIdPartition, Uuid
+from remote_fetch.observe import MetadataUnusable, Notice
+from remote_fetch.session.event_log import LogObserver
+from remote_fetch.session.session import IN_PLAIN_PYTHON
 from tests.own_processes import killed_after
 
 if TYPE_CHECKING:
@@ -143,6 +149,47 @@ def test_a_mistake_is_1_and_one_line(run: Run, bucket: str, argv: tuple[str, ...
     (line,) = outcome.stderr.splitlines()
     assert line.startswith("remote-fetch: ")
     assert said in line
+
+
+@pytest.fixture
+def bucket_of_lost_logs(bucket: str, tmp_path: Path) -> str:
+    """The bucket without the only log of partition 1."""
+    tier = shutil.copytree(bucket, tmp_path / "tier")
+    (lost,) = tier.rglob("shop-1-*/*.log")
+    lost.unlink()
+    return str(tier)
+
+
+@pytest.mark.parametrize("command", ["cat", "plan", "bounds", "export"])
+def test_a_warning_explains_an_error(run: Run, bucket_of_lost_logs: str, command: str) -> None:
+    to = ("--to", f"{bucket_of_lost_logs}-out") if command == "export" else ()
+    outcome = run(command, "--url", bucket_of_lost_logs, "-t", "shop", "-p", "1", *to)
+    assert outcome.code == 1
+    warning, error = outcome.stderr.splitlines()
+    assert warning.startswith("% note: shop-1: the store has files of segment ")
+    assert error == "remote-fetch: topic 'shop': no partition 1 was found; there are 0"
+
+
+def test_a_quiet_command_prints_an_error_without_warnings(run: Run, bucket_of_lost_logs: str) -> None:
+    outcome = run("cat", "--url", bucket_of_lost_logs, "-t", "shop", "-p", "1", "-q")
+    assert outcome.stderr == "remote-fetch: topic 'shop': no partition 1 was found; there are 0\n"
+
+
+def test_a_warning_of_the_report_is_not_printed_again_before_the_error(
+    run: Run, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail_after_a_report(_: Any) -> int:
+        observer = LogObserver()
+        for text in (IN_PLAIN_PYTHON, "told", "untold"):
+            observer(Notice(text, is_warning=True))
+        observer(Notice("no warning"))
+        observer(MetadataUnusable(TopicIdPartition(Uuid(bytes(16)), "t", 0), 1, 1))
+        print("% note: told", file=sys.stderr)
+        raise ConfigError("it fails")
+
+    monkeypatch.setattr(ls, "run", fail_after_a_report)
+    for _ in range(2):  # the second command knows nothing of the first
+        assert run("ls").stderr.splitlines() == ["% note: told", "% note: untold", "remote-fetch: it fails"]
 
 
 def test_brokers_may_be_named_beside_the_listing_locator(run: Run, bucket: str) -> None:
