@@ -20,7 +20,7 @@ from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister
 from remote_fetch.formats.batches import HEADER_BYTES, read_header
 from remote_fetch.locate.listing import topic_names
-from remote_fetch.locate.topics import split_topic, unknown_topic
+from remote_fetch.locate.topics import logless_topic, split_topic, unknown_topic
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata, RemoteLogSegmentState
 from remote_fetch.session.session import Session
 from remote_fetch.session.surveyor import listings_of, surveyed
@@ -109,9 +109,14 @@ def listed(config: Config, fetcher: RemoteStorageFetcher, topic: str | None, *, 
     """Look for the first segment of a topic (None: any) by listing."""
     if not isinstance(fetcher, SegmentLister):
         return Listed(Check("list", State.SKIPPED, "the fetcher cannot list segments"))
+    found, is_logless = None, False
     try:
         segments = fetcher.list_segments(None if topic is None else split_topic(topic)[0])
-        found = next((one for one in segments if one.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED), None)
+        for one in segments:
+            if one.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
+                found = one
+                break
+            is_logless = True
     except RemoteFetchError as error:
         check = failed("list", config.settings.storage_url, error)
         if isinstance(error, (Unlocatable, UnsupportedFormat)) and needs_no_listing(config, has_broker=has_broker):
@@ -123,6 +128,9 @@ def listed(config: Config, fetcher: RemoteStorageFetcher, topic: str | None, *, 
         if survey is not None and survey.found is not None:
             text = f"no segment in the remote storage {survey.place}: {survey.found}"
             return Listed(Check("list", State.FAILED, text, survey.hint or _EMPTY_HINT), better=survey.better)
+        if topic is not None and is_logless:
+            logless = logless_topic(topic, survey)
+            return Listed(Check("list", State.FAILED, logless.message, logless.hint))
         if topic is not None and (names := _topics_there(fetcher)):
             unknown = unknown_topic(topic, names, survey)
             return Listed(Check("list", State.FAILED, unknown.message, unknown.hint))

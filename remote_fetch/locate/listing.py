@@ -27,6 +27,7 @@ from remote_fetch.locate.last_offset import SegmentBytes, last_offset_of
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.topics import (
     SHOWN_TOPICS,
+    logless_topic,
     of_real_ids,
     one_topic,
     sorted_partitions,
@@ -122,7 +123,8 @@ class ListingLocator:
         name, topic_id = (None, None) if topic is None else split_topic(topic)
         with self._listing:
             found, named_only = self._list(name, topic_id, numbers)
-            for partition in [one for one, listed in found.items() if not _readable(listed)]:
+            logless = [one for one, listed in found.items() if not _readable(listed)]
+            for partition in logless:
                 lost = found.pop(partition)
                 if numbers is None or partition.partition in numbers:
                     self._tell_lost(_timeline_of(partition, ()), lost)
@@ -132,7 +134,7 @@ class ListingLocator:
             if topic is None and (found or named_only):
                 return sorted_partitions([*found, *named_only])
             every = of_real_ids(found, named_only, lambda one: _readable(self._list_partition(one)))
-        return one_topic(topic or "", every, lambda: self._unknown(topic))
+        return one_topic(topic or "", every, lambda: self._unknown(topic, is_logless=bool(logless)))
 
     def _list(
         self, name: str | None, topic_id: Uuid | None, numbers: Collection[int] | None
@@ -161,8 +163,10 @@ class ListingLocator:
         segments = self._listings.segments(partition.topic)
         return [segment for segment in segments if segment.topic_id_partition == partition]
 
-    def _unknown(self, topic: str | None) -> UnknownTopic:
+    def _unknown(self, topic: str | None, *, is_logless: bool) -> UnknownTopic:
         """The error for a topic that was not found. It names some topics that exist, without a full listing."""
+        if topic is not None and is_logless:
+            return logless_topic(topic, self._listings.survey())
         with self._listing:
             names = topic_names(self._listings)
         return unknown_topic(topic, names, self._listings.survey())

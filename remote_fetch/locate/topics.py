@@ -17,6 +17,7 @@ from remote_fetch.model import TOPIC_NAME_RULE, Survey, TopicIdPartition, Uuid, 
 __all__ = [
     "SHOWN_TOPICS",
     "EmptyStorage",
+    "logless_topic",
     "nearest_hint",
     "of_real_ids",
     "one_topic",
@@ -107,6 +108,16 @@ def unknown_topic(topic: str | None, known: Iterable[str], survey: Survey | None
         hint=better
         or nearest_hint(name, names)
         or "Check the topic's name, remote.storage.url and remote.storage.layout",
+    )
+
+
+def logless_topic(topic: str, survey: Survey | None = None) -> UnknownTopic:
+    """The error for a topic of which files of segments were found, but no log. `survey` names the place."""
+    place = "the remote storage" if survey is None else f"the remote storage {survey.place}"
+    return UnknownTopic(
+        f"no log of topic {topic!r} is in {place}, but other files of its segments: the records are lost, unless a "
+        "broker is deleting these files, or a copy of the storage is under way",
+        hint=None if survey is None else survey.hint,
     )
 
 

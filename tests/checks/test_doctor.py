@@ -147,6 +147,20 @@ def test_a_wrong_topic_is_told_with_those_that_are_there(run: Run, bucket: str) 
     assert "configuration so far, with which nothing could be read:" in outcome.lines
 
 
+@pytest.mark.parametrize("command", [("doctor",), ("config", "check")])
+def test_a_topic_without_any_log_is_not_said_to_be_another(
+    run: Run, tmp_path: Path, bucket: str, command: tuple[str, ...]
+) -> None:
+    tier = shutil.copytree(bucket, tmp_path / "tier")
+    for lost in tier.rglob("*.log"):
+        lost.unlink()
+    outcome = run(*command, "--url", str(tier), "-t", "shop")
+    assert outcome.code == 1
+    said = outcome.stdout.decode()
+    assert f"no log of topic 'shop' is in the remote storage {tier}, but other files of its segments" in said
+    assert "topics there" not in said
+
+
 def test_a_directory_is_named_by_its_whole_path(run: Run, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(bucket).parent)
     assert f"  remote.storage.url={bucket}" in run("doctor", "--url", Path(bucket).name, "-t", "shop").lines

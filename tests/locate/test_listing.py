@@ -293,6 +293,15 @@ class TestLostLogs:
             assert [one.partition for one in locator.partitions("t", wanted)] == [0]
             assert len(said) == notices
 
+    @pytest.mark.parametrize("numbers", [None, (1,)])
+    def test_a_topic_without_any_log_is_not_said_to_be_another(self, numbers: tuple[int, ...] | None) -> None:
+        listed = [replace(one, state=DELETED) for one in several_partitions(2).metadata]
+        locator = ListingLocator(Listings(lambda topic: listed), BucketReader(Bucket()))
+        said = "no log of topic 't' is in the remote storage, but other files of its segments: the records are lost,"
+        with pytest.raises(UnknownTopic, match=said) as caught:
+            locator.partitions("t", numbers)
+        assert "topics there" not in str(caught.value)
+
     def test_where_the_timeline_has_their_offsets_nothing_is_said(self) -> None:
         """Such as one of two uploads of the same offsets, which is deleted."""
         assert self.told(20, 40, 45, 79)[0] == []
