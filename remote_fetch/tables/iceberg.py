@@ -5,9 +5,9 @@ Rules of the file:
 - Progress is in the summary of each snapshot that a job adds, and in a property of the table, which outlives snapshots.
   If the table is rolled back, the summary of the snapshot it was rolled back to counts. If all snapshots up to
   that one are known, and none tells of the topic, the table has nothing of it, whatever the property says. If some of
-  them expired, the property counts. It does not if it is of a branch that is known to be left: then the table has what
-  it had where the branch began. A table without a current snapshot has nothing: CREATE OR REPLACE TABLE leaves its
-  properties as they are, and the next commit removes those of all topics.
+  them expired, the property counts. It does not if a branch that tells of the topic is known to be left: then the table
+  has what it had where the branch began. A table without a current snapshot has nothing: CREATE OR REPLACE TABLE
+  leaves its properties as they are, and the next commit removes those of all topics.
 - Files and progress are one commit, which the catalog takes only upon the snapshot that was seen. pyiceberg's own
   retries are turned off: they would put the same offsets behind those of another job.
 - A catalog may call a commit failed that came in: a request that is sent again after a lost answer meets itself. Then
@@ -21,7 +21,7 @@ import os
 import posixpath
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import takewhile
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -137,7 +137,7 @@ class IcebergTarget:
         saved = self._table.properties.get(key)
         if saved is None:
             return None
-        left = self._left(history, key, saved)
+        left = self._left(history, key)
         if left is None:
             return self._parsed(saved)
         return self._parsed(left[key]).without(self._parsed(left[_READS]))
@@ -149,15 +149,19 @@ class IcebergTarget:
             parent = snapshot.parent_snapshot_id
             snapshot = None if parent is None else self._table.snapshot_by_id(parent)
 
-    def _left(self, history: Sequence[Any], key: str, saved: str) -> Mapping[str, str] | None:
-        """The first summary with `key` in a branch that left the history and ended with `saved`, None if none did."""
+    def _left(self, history: Sequence[Any], key: str) -> Mapping[str, str] | None:
+        """The first summary with `key` in a branch that left the history; None if none is known. The history has none.
+
+        Any branch will do: they all began with the progress that the history has.
+        """
         kept = {snapshot.snapshot_id for snapshot in history}
-        for newest in self._table.snapshots():
-            if newest.snapshot_id not in kept and _summary(newest).get(key) == saved:
-                branch = list(self._history(newest))
-                beside = list(takewhile(lambda snapshot: snapshot.snapshot_id not in kept, branch))
-                if len(beside) < len(branch):
-                    return [_summary(snapshot) for snapshot in beside if key in _summary(snapshot)][-1]
+        for first in self._table.snapshots():
+            if key in _summary(first):
+                for before in islice(self._history(first), 1, None):
+                    if before.snapshot_id in kept:
+                        return _summary(first)
+                    if key in _summary(before):
+                        break
         return None
 
     def table_id(self) -> str:

@@ -153,6 +153,31 @@ def test_a_rollback_to_where_older_snapshots_of_the_topic_expired(
     assert held(where).num_rows == 100
 
 
+def test_a_rollback_from_two_branches(where: dict[str, Any], topic: Topic, other: Topic) -> None:
+    """The table has what both of them began with, in whatever order its snapshots are, and if the later one expired."""
+    export(topic, where, partitions=[1])
+    first = snapshot(where)
+    export(other, where)
+    second = snapshot(where)
+    export(other.grow(), where)
+    export(topic.grow(), where)
+    export(topic.grow(), where)
+    expire(where, first)
+    roll_back(where, second)
+    assert export(topic, where).ranges == {0: (0, 40), 1: (20, 40)}
+    later = snapshot(where)
+    roll_back(where, second)
+    assert ends(where, topic) == {1: 20}
+    expire(where, later)
+    assert ends(where, topic) == {1: 20}
+    inner: Any = opened(where)
+    metadata = inner._table.metadata
+    inner._table.metadata = metadata.model_copy(update={"snapshots": metadata.snapshots[::-1]})
+    assert inner.progress(topic.name).ends == {1: 20}
+    assert export(topic, where).ranges == {0: (0, 40), 1: (20, 40)}
+    assert held(where).num_rows == 100
+
+
 def test_a_snapshot_that_is_kept_while_later_ones_expire(where: dict[str, Any], topic: Topic, other: Topic) -> None:
     """The history has a gap. A snapshot behind it is no branch that was left."""
     export(topic, where)
