@@ -23,6 +23,7 @@ from remote_fetch.errors import ConfigError, CorruptSegment, UnknownTopic, Unloc
 from remote_fetch.model import IsolationLevel
 from remote_fetch.observe import Event, RecordsRead
 from remote_fetch.session.session import Session
+from remote_fetch.tables import export_job
 from remote_fetch.tables.commit import MANIFEST
 from remote_fetch.tables.export_plan import ExportBounds, plan_export
 from remote_fetch.tables.job_records import Committed
@@ -33,6 +34,7 @@ from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import write_kafka_local
 from tests.cases import each_of
 from tests.golden.conftest import SETS, Tier
+from tests.prepare.other_number import OtherNumber
 from tests.scan.bucket import plain_log
 from tests.stores.stand_in import give_broker, sessions_without_segments
 
@@ -269,6 +271,42 @@ def test_other_arguments_for_a_target_that_is_taken(tmp_path: Path) -> None:
     assert not re.search("job_id|backfill", str(caught.value))
     with pytest.raises(UnknownTopic, match="codcs"):
         export_topic("codcs", to=str(tmp_path / "other"), config=config())
+
+
+def test_the_same_bounds_in_other_words(tmp_path: Path) -> None:
+    """They name the same job, in whatever order their partitions are, and with numbers of another library."""
+    how: dict[str, Any] = {"to": str(tmp_path / "out"), "partitions": [0, 1], "config": config()}
+    done = export_topic("codecs", start={0: 3, 1: 2}, end={0: 9, 1: "latest"}, log_start={0: 0, 1: 0}, **how)
+    same: dict[str, Any] = {
+        "start": {1: OtherNumber(2), 0: OtherNumber(3)},
+        "end": {1: "latest", 0: OtherNumber(9)},
+        "log_start": {1: 0, 0: OtherNumber(0)},
+    }
+    again = export_topic("codecs", **same, **how)
+    assert (again.tasks_run, again.ranges) == (0, done.ranges)
+    with pytest.raises(ConfigError, match="A target belongs to one job"):
+        export_topic("codecs", **{**same, "start": {**same["start"], "0": 3}}, **how)
+    number: Any = OtherNumber(3)
+    how["to"] = str(tmp_path / "other")
+    export_topic("codecs", start=3, **how)
+    assert export_topic("codecs", start=number, **how).tasks_run == 0
+
+
+@each_of("bound", [{None: 3}, {"0": 3, 0: 3}, {OtherNumber(0): 3, 0: 4}, {7: 3}])
+def test_bounds_of_what_is_no_partition(tmp_path: Path, bound: Any) -> None:
+    with pytest.raises(ConfigError, match="start names partitions that are not read"):
+        export_topic("codecs", to=str(tmp_path / "out"), start=bound, config=config())
+
+
+def test_a_fingerprint_stays_what_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs that an earlier release began are resumed by it."""
+    named: list[str] = []
+    monkeypatch.setattr(export_job, "run_directory_job", lambda _target, _name, spec: named.append(spec.fingerprint))
+    export_topic(
+        "orders", to=str(tmp_path / "out"), start={0: 5, 1: "latest"}, partitions=[0, 1], log_start={0: 1, 1: 2},
+        columns=["offset", "timestamp"], partition_by=("day",), config={"remote.storage.url": "s3://tier/prefix"},
+    )  # fmt: skip
+    assert named == ["a02ab264f4b71cc1"]
 
 
 @pytest.mark.parametrize("is_there", [True, False])

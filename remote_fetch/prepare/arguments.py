@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from remote_fetch.errors import ConfigError, UnknownTopic
 from remote_fetch.model import MAX_OFFSET, IsolationLevel, TopicIdPartition
@@ -21,6 +22,7 @@ __all__ = [
     "check_observer",
     "check_topic",
     "choose_partitions",
+    "in_order",
     "parse_isolation",
     "parse_log_starts",
     "parse_numbers",
@@ -121,6 +123,19 @@ def check_bounds(
     for name, bound in (("start", start), ("end", end)):
         bounds_by_partition(bound, name, "latest", _possible(bound, wanted))
     parse_log_starts(log_start, _possible(log_start, wanted))
+
+
+def in_order(value: Any) -> Any:
+    """A bound or a log start whose text is the same for the same offsets: a mapping in order of partition, with ints.
+
+    A mapping with a key that is no partition, or with a partition twice, is returned as it is.
+    """
+    if not isinstance(value, Mapping):
+        offset = whole_number(value)
+        return value if offset is None else offset
+    numbers = {whole_number(key): in_order(bound) for key, bound in value.items()}
+    known = [number for number in numbers if number is not None]
+    return value if len(known) < len(value) else {number: numbers[number] for number in sorted(known)}
 
 
 def _possible(value: object, wanted: Collection[int] | None) -> Collection[int]:

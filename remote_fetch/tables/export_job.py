@@ -22,7 +22,7 @@ from remote_fetch.config.client import of_librdkafka
 from remote_fetch.decode.columns import wanted_columns
 from remote_fetch.model import TopicIdPartition
 from remote_fetch.observe import Observer, ReadPlanned
-from remote_fetch.prepare.arguments import check_observer, check_topic
+from remote_fetch.prepare.arguments import check_observer, check_topic, in_order
 from remote_fetch.prepare.subscribed import topic_name
 from remote_fetch.tables.directory_job import run_directory_job
 from remote_fetch.tables.export_plan import LOSS_HINT, ExportBounds, plan_export
@@ -140,9 +140,10 @@ def _fingerprint(
 ) -> str:
     """Hash that identifies an export's input and output. Secrets and tuning options are left out."""
     naming = {key: str(bounds.config[key]) for key in _SETTINGS if key in bounds.config}
-    read = [bounds.topic, str(bounds.start), str(bounds.end), bounds.partitions, str(bounds.isolation)]
+    start, end, log_start = (str(in_order(bound)) for bound in (bounds.start, bounds.end, bounds.log_start))
+    read = [bounds.topic, start, end, bounds.partitions, str(bounds.isolation)]
     made = [list(columns), list(partition_by), str(schema)]
     if typed is not None:  # two of them may give the same Arrow schema, and other values
         made.append(typed.identity)
-    text = json.dumps([naming, read, str(bounds.log_start), made], sort_keys=True)
+    text = json.dumps([naming, read, log_start, made], sort_keys=True)
     return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
