@@ -132,8 +132,7 @@ def gain_of(session: Session, tier: Tier, sample_bytes: int, dice: random.Random
     ]
     offsets = sum(step.offsets for choice in given for step in choice.steps)
     columns = WITHOUT_HEADERS if any(verdict.headless for verdict in verdicts) else VERIFIED_COLUMNS
-    rates = store_rate(session, given, columns), broker_rate(broker, given, columns)
-    return Gain(*rates, offsets, verdicts)
+    return Gain(store_rate(session, given, columns), broker_rate(broker, given, columns), offsets, verdicts)
 
 
 def _sample(session: Session, tier: Tier, sample_bytes: int, dice: random.Random) -> Iterator[Choice]:

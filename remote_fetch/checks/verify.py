@@ -67,7 +67,7 @@ class Finding:
 
     `is_of_broker`: the broker answers, and does not give records of the step. `stall`: because it has given nothing.
     `is_aborted_shown`: the broker shows a record of an aborted transaction under read_committed. Kafka 3.6 to 3.9.0 do
-    (KAFKA-17801). `is_of_headers`: the broker's client cannot give the headers of a record, which is nothing wrong.
+    (KAFKA-17801). `is_of_headers`: the broker's client cannot give the headers of a record, which is no fault.
     """
 
     step: PlanStep
@@ -197,7 +197,7 @@ def _verify_partition(
             of_store = RowStream(store_rows(session, plan, [step]))
             finding, is_behind = _compare(of_store, of_broker, step)
             of_store.close()
-            if finding is not None and finding.is_of_headers:  # maybe of the next step's, which came together
+            if finding is not None and finding.is_of_headers:  # the record may be of the next step
                 of_store, finding = _compare_alone(session, oracle, plan, step, VERIFIED_COLUMNS)
             if finding is not None and finding.is_of_headers:
                 headless.append(finding)
@@ -222,7 +222,7 @@ def _verify_partition(
 def _compare_alone(
     session: Session, oracle: _Oracle, plan: PartitionPlan, step: PlanStep, columns: Sequence[str]
 ) -> tuple[RowStream, Finding | None]:
-    """Compare a step of which the broker is asked alone. The rows of the store, which are closed, and the finding."""
+    """Ask the broker for one step alone, and compare it. Returns the store's rows, already closed, and the finding."""
     of_broker = RowStream(oracle.rows(plan, step.first_offset, step.last_offset, columns))
     of_store = RowStream(store_rows(session, plan, [step], columns))
     with closing(of_broker), closing(of_store):
@@ -245,9 +245,13 @@ def _compare(of_store: RowStream, of_broker: RowStream, step: PlanStep) -> tuple
             not of_broker.has_failed or isinstance(step, BrokerRange) or of_store.below(step.stop_offset) is not None
         )
         if finding is None and is_of_step:
-            is_of_broker, stall = of_broker.has_failed, error if isinstance(error, BrokerStalled) else None
-            is_of_headers = is_of_broker and isinstance(error, UnsupportedFormat)
-            finding = Finding(step, None, text, False, is_of_broker, is_of_headers, stall)
+            finding = Finding(
+                step,
+                text=text,
+                is_of_broker=of_broker.has_failed,
+                is_of_headers=of_broker.has_failed and isinstance(error, UnsupportedFormat),
+                stall=error if isinstance(error, BrokerStalled) else None,
+            )
         return finding, False
     return finding, True
 
