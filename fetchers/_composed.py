@@ -96,8 +96,8 @@ class ComposedFetcher(LayoutFetcher):
 
     A subclass names the filesystem (`protocol`), the extra of remote-fetch that brings it (`extra`), and the store that
     reads from it (`store_type`). `default_layout` is the layout if none is configured, and `options` says how the
-    filesystem is opened. `hands_options_on`: the filesystem gives options that it does not know to an SDK, which
-    refuses those that it does not know. Else they are refused here.
+    filesystem is opened. `hands_options_on`: options that the filesystem's classes do not name are handed to it
+    all the same, because an SDK behind it may know them. Otherwise they are refused here.
     """
 
     protocol = "file"

@@ -85,9 +85,9 @@ def check_endpoint(given: Mapping[str, Any], place: str = OPTIONS + "endpoint_ur
 
 
 def check_names(given: Iterable[str], filesystem: type, name: str) -> None:
-    """Raise ConfigError for an option that no parameter of the filesystem's classes has. `name` is for the message.
+    """Raise ConfigError for an option that is no parameter of the filesystem's classes. `name` is for the message.
 
-    fsspec's own classes ignore what they do not know. Their directory caches, which they hand options on to, do too.
+    fsspec's own classes ignore an option that they do not know. So does DirCache, which gets the options from them.
     """
     makers = [one.__init__ for one in (*filesystem.__mro__, DirCache) if "__init__" in vars(one) and one is not object]
     named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)

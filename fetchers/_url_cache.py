@@ -88,7 +88,7 @@ class UrlCache:
         return self._ask(key, found, metadata, refused is not None) if is_asked else self._wait(found)
 
     def _is_usable(self, found: Future[Located], refused: Located | None) -> bool:
-        """Whether an answer is on its way, or there and good. `_ask` forgets a question before it has an error."""
+        """Whether an answer is on its way, or there and good. None has an error: `_ask` forgets it first."""
         return not found.done() or (found.result() is not refused and self._clock() < found.result().until_s)
 
     def _ask(self, key: _Key, asked: Future[Located], metadata: RemoteLogSegmentMetadata, refused: bool) -> Located:

@@ -68,7 +68,7 @@ def complete(config: Config) -> Completed:
         error.message = f"{_KEY}={path}: {error.message}"
         raise
     configs, url = dict(found.configs), config.settings.storage_url
-    if url is not None and is_path(url):  # of a copy on this machine: the options are those of the broker's store
+    if url is not None and is_path(url):  # a copy on this machine needs no options of the broker's store
         configs = {name: value for name, value in configs.items() if not name.startswith(_OPTIONS)}
     completed = config.under(configs)
     from_file = frozenset(configs) - config.ours().keys()

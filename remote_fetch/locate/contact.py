@@ -115,8 +115,8 @@ class Causes:
     def hear(self, error: KafkaError) -> None:
         """Take a client's report. If an open connection has ended, only the report about the next one has the cause.
 
-        A cause that another client has reported under another name of the broker is spelt as it was then. This is an
-        `error_cb` of a client.
+        Clients may have different names for one broker. A cause keeps the name under which it was first reported. This
+        method is the `error_cb` of a client.
         """
         text = error.str()
         if error.code() in _NO_CONTACT - _SAYS_LITTLE and " in state UP" not in text:
@@ -195,6 +195,6 @@ def _causes(heard: Mapping[str, int], waited_s: float) -> str:
 
 
 def _without_name(cause: str) -> str:
-    """The cause with the address of the broker alone."""
+    """The cause with the broker's address, but without the word or the id that librdkafka puts behind it."""
     found = _BROKER.match(cause)  # `sub` with a group in its template imports a module, which fails while Python ends
     return cause if found is None else f"{found[1]}: {cause[found.end() :]}"

@@ -10,7 +10,7 @@ Rules of the file:
   on with bytes of another segment.
 - An object without a batch is a gap, which compaction may have left. It is never taken for the end of the tier.
 - There is no log start and no access check: a log that exists counts as a finished upload.
-- A segment without its log is in no timeline. It is reported if the timeline begins behind it or ends before it.
+- A segment without its log is in no timeline. It is reported if it lies before or behind the timeline.
 - One listing is made at a time. The ends of several partitions are read at once, and so are those of several segments.
 """
 
@@ -293,7 +293,7 @@ class ListingLocator:
         return next_start - 1
 
     def _tell_lost(self, timeline: Timeline, listed: Iterable[RemoteLogSegmentMetadata]) -> None:
-        """Report the segments without a log before and behind the timeline. In a hole of it, a read fails anyway."""
+        """Report the segments without a log before and behind the timeline. At a hole between segments a read fails."""
         first, stop = timeline.start_offset, timeline.end_offset
         lost = sorted((one for one in listed if one.state is not FINISHED), key=lambda one: one.start_offset)
         if first is None or stop is None:

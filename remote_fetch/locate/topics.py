@@ -91,21 +91,21 @@ def of_real_ids(
 def unknown_topic(topic: str | None, known: Iterable[str], survey: Survey | None = None) -> UnknownTopic:
     """The error for a topic (None: any) without segments. `known` are the names of topics that were found.
 
-    `survey` names the place that was searched. It describes the place if no topic was found, or no segment of any: a
-    folder of another layout may have a name as of a topic's partition.
+    `survey` names the place that was searched. It describes the place if no topic was found, or if `topic` is None:
+    a folder of another layout may be named like a partition of a topic.
     """
     what = "no segment" if topic is None else f"no segment of topic {topic!r}"
     place = "the remote storage" if survey is None else f"the remote storage {survey.place}"
     names = sorted(set(known))
-    better = None if survey is None else survey.hint
+    survey_hint = None if survey is None else survey.hint
     if (topic is None or not names) and survey is not None and survey.found is not None:
-        hint = better or "Check remote.storage.url and remote.storage.layout"
+        hint = survey_hint or "Check remote.storage.url and remote.storage.layout"
         return EmptyStorage(f"{what} is in {place}: {survey.found}", hint=hint)
     shown = ", ".join(names[:SHOWN_TOPICS]) + (", ..." if len(names) > SHOWN_TOPICS else "")
     name = (topic or "").partition(":")[0]
     return UnknownTopic(
         f"{what} is in {place}; topics there: {shown or 'none'}",
-        hint=better
+        hint=survey_hint
         or nearest_hint(name, names)
         or "Check the topic's name, remote.storage.url and remote.storage.layout",
     )

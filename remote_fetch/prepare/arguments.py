@@ -119,7 +119,7 @@ def bounds_by_partition(value: UserBound, name: str, default: str, numbers: Iter
 def check_bounds(
     start: UserBound, end: UserBound, log_start: int | Mapping[int, int] | None, wanted: Collection[int] | None
 ) -> None:
-    """Raise ConfigError if one of these is wrong whatever partitions the topic has. `wanted` None: all of them."""
+    """Raise ConfigError if one of these is wrong, whichever partitions the topic has. `wanted` None: all of them."""
     for name, bound in (("start", start), ("end", end)):
         bounds_by_partition(bound, name, "latest", _possible(bound, wanted))
     parse_log_starts(log_start, _possible(log_start, wanted))
@@ -139,7 +139,7 @@ def in_order(value: Any) -> Any:
 
 
 def _possible(value: object, wanted: Collection[int] | None) -> Collection[int]:
-    """The partitions that a bound may name, or one of them if it names none."""
+    """The partitions that the bound may name. One is enough if the bound is the same for all partitions."""
     if not isinstance(value, Mapping):
         return (0,)
     return [key for key in value if whole_number(key) is not None] if wanted is None else wanted

@@ -82,10 +82,10 @@ def offset_at_start(
     """The first offset of the batch that begins in `data`, the first bytes of a segment.
 
     The header of a legacy message set may have only the last offset, so that all of the set is needed. `more` gets the
-    bytes from a position of the segment on; none: it ends there.
+    segment's bytes from a position on, and no bytes if the segment ends there.
 
-    None if the bytes do not tell the offset. Those that break a rule tell nothing here: the reader of the segment
-    raises their error. Raises the errors of `more`.
+    Returns None if the bytes do not tell the offset, or break a rule: then the reader of the segment raises the error.
+    Raises the errors of `more`.
     """
     base_offset = v2_offset_at(data, 0)
     if base_offset is not None:

@@ -98,7 +98,10 @@ class Recovery:
         self._leave_gap(work, first, min(base_offset - 1, work.piece.last_offset), f"begins at offset {base_offset}")
 
     def _behind(self, request: RangeRequest, position: int) -> memoryview:
-        """The bytes from `position` on, behind those of a first request. None if these were fewer: the object ends."""
+        """The bytes from `position` on, behind those of `request`. No bytes if that got fewer than it asked for.
+
+        Then the object ends there.
+        """
         if position < request.size_bytes:
             return memoryview(b"")
         reader = self._storage.reader

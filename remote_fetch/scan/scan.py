@@ -166,7 +166,10 @@ class Scan:
         return shared.opened.lineage if takes_store else Lineage.unknown()
 
     def _read_until_trouble(self) -> ReadRows:
-        """Read slices up to the next broker range, at least one. After an error, the one that failed is the head."""
+        """Read slices up to the next broker range. The last ones wait for the next call if they need no bytes.
+
+        The first slice never waits. After an error, the slice that failed is the head of the queue.
+        """
         works = [work for work in takewhile(lambda item: isinstance(item, Work), self._todo) if isinstance(work, Work)]
         reader = self._storage.reader
         range_bytes = reader.range_bytes if self._max_bytes is None else min(reader.range_bytes, self._max_bytes)

@@ -107,7 +107,7 @@ class ConfiguredLocator:
         if kind == "broker":
             self._broker_locator = open_broker_locator(settings, self._cluster_for(kind), self.turn_off)
             return self._broker_locator
-        # What the store has lost a broker may still have: then a plan asks the broker, with a reason that is reported.
+        # A broker may still have the lost records. Then a plan asks the broker, with a reason that is reported.
         return open_listing(self._fetcher, self._storage, self._observe if self.brokers is None else ignore)
 
     def _open_metadata_topic(self) -> Locator:

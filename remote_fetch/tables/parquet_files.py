@@ -339,7 +339,7 @@ def directory_values(path: str) -> dict[str, str | None]:
 def _of_whole_days(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch without times of day in its columns `date64`: other libraries than Arrow's write them.
 
-    A date would not be equal to them, and Arrow writes the next day into a file for one before 1970.
+    A `date64` with a time of day is equal to no date. For one before 1970 Arrow writes the next day into the file.
     """
     for at, field_ in enumerate(batch.schema):
         if pa.types.is_date64(field_.type):
@@ -364,7 +364,7 @@ def _values(batch: pa.RecordBatch, form: FileForm, name: str) -> Any:
 
 
 def _in_utc(times: Any) -> Any:
-    """The same moments. Arrow takes the day and the hour of a column in its time zone."""
+    """The same times in UTC. Arrow takes days and hours in the time zone of the column."""
     return times if times.type.tz is None else times.cast(pa.timestamp(times.type.unit, "UTC"))
 
 

@@ -92,7 +92,7 @@ class MapOf(JsonNode):
 
 
 def json_node(schema: SchemaText) -> JsonNode:
-    """The tree of a JSON Schema. Raises ConfigError for other text, and for a `$ref` that leads nowhere."""
+    """The tree of a JSON Schema. Raises ConfigError if the text is no such schema, or a `$ref` leads nowhere."""
     documents = {name: _loaded(each.text) for name, each in schema.named()}
     root = _loaded(schema.text)
     if isinstance(root, dict) and root.get("type") == "record":
