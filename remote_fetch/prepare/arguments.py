@@ -14,7 +14,7 @@ from typing import Any
 
 from remote_fetch.errors import ConfigError, UnknownTopic
 from remote_fetch.model import MAX_OFFSET, IsolationLevel, TopicIdPartition
-from remote_fetch.prepare.bounds import Bound, UserBound, parse_bound, whole_number
+from remote_fetch.prepare.bounds import Bound, UserBound, as_int, parse_bound
 
 __all__ = [
     "bounds_by_partition",
@@ -80,7 +80,7 @@ def parse_numbers(wanted: Iterable[int] | None) -> list[int] | None:
     if wanted is None:
         return None
     is_list = isinstance(wanted, Iterable) and not isinstance(wanted, (str, bytes))
-    numbers = {whole_number(number) for number in wanted} if is_list else {None}
+    numbers = {as_int(number) for number in wanted} if is_list else {None}
     known = [number for number in numbers if number is not None]
     if len(known) < len(numbers):
         raise ConfigError(f"partitions={wanted!r}: give partition numbers", key="partitions")
@@ -142,7 +142,7 @@ def _possible(value: object, wanted: Collection[int] | None) -> Collection[int]:
     """The partitions that the bound may name. One is enough if the bound is the same for all partitions."""
     if not isinstance(value, Mapping):
         return (0,)
-    return [key for key in value if whole_number(key) is not None] if wanted is None else wanted
+    return [key for key in value if as_int(key) is not None] if wanted is None else wanted
 
 
 def parse_log_starts(value: int | Mapping[int, int] | None, numbers: Collection[int]) -> dict[int, int]:
@@ -157,7 +157,7 @@ def parse_log_starts(value: int | Mapping[int, int] | None, numbers: Collection[
 
 
 def _log_start(number: int, offset: object) -> int:
-    start = whole_number(offset)
+    start = as_int(offset)
     if start is None or not 0 <= start <= MAX_OFFSET:
         raise ConfigError(f"log_start of partition {number} is {offset!r}: give an offset", key="log_start")
     return start

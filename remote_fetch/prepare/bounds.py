@@ -22,7 +22,7 @@ from typing import TypeAlias
 from remote_fetch.errors import ConfigError, OffsetOutOfRange
 from remote_fetch.prepare.view import OpenPartition
 
-__all__ = ["Bound", "Edge", "LookUp", "Timestamp", "UserBound", "offset_of", "parse_bound", "resolve", "whole_number"]
+__all__ = ["Bound", "Edge", "LookUp", "Timestamp", "UserBound", "as_int", "offset_of", "parse_bound", "resolve"]
 
 UserBound: TypeAlias = "int | str | datetime | Mapping[int, int | str | datetime]"
 """A bound as users write it. A mapping has one for each partition."""
@@ -67,7 +67,7 @@ def parse_bound(value: object, name: str) -> Bound:
     if isinstance(value, datetime):
         aware = value.replace(tzinfo=UTC) if value.tzinfo is None else value
         return Timestamp(-((_EPOCH - aware) // _MILLISECOND))  # rounded up; timestamp() would not be exact
-    offset = whole_number(value)
+    offset = as_int(value)
     if offset is not None and offset >= -2:
         return Edge(offset) if offset < 0 else offset
     raise ConfigError(
@@ -77,8 +77,8 @@ def parse_bound(value: object, name: str) -> Bound:
     )
 
 
-def whole_number(value: object) -> int | None:
-    """A whole number as an `int`, also one of another library, such as NumPy's. None: it is none, or a boolean."""
+def as_int(value: object) -> int | None:
+    """A whole number as an `int`, also one of another library, such as NumPy's. None for a boolean and all else."""
     try:
         return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
