@@ -131,9 +131,9 @@ def in_order(value: Any) -> Any:
     A mapping with a key that is no partition, or with a partition twice, is returned as it is.
     """
     if not isinstance(value, Mapping):
-        offset = whole_number(value)
+        offset = as_int(value)
         return value if offset is None else offset
-    numbers = {whole_number(key): in_order(bound) for key, bound in value.items()}
+    numbers = {as_int(key): in_order(bound) for key, bound in value.items()}
     known = [number for number in numbers if number is not None]
     return value if len(known) < len(value) else {number: numbers[number] for number in sorted(known)}
 
