@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from numbers import Integral
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
@@ -62,7 +63,7 @@ elsewhere. There null is another partition than a text that would have the same 
 
 def check_size(name: str, size: object) -> None:
     """Raise ConfigError if the argument `name` is no number of bytes above 0."""
-    if not isinstance(size, int) or isinstance(size, bool) or size <= 0:
+    if not isinstance(size, Integral) or isinstance(size, bool) or size <= 0:
         raise ConfigError(f"{name}={size!r}: give a number of bytes above 0", key=name)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from remote_fetch.decode.columns import COLUMNS, schema_for
 from remote_fetch.errors import ConfigError
-from remote_fetch.tables.parquet_files import FileForm, ParquetFiles, check_partition_by
+from remote_fetch.tables.parquet_files import FileForm, ParquetFiles, check_partition_by, check_size
 from tests.cases import each_of
 
 _KINDS: dict[str, pa.DataType] = {"name": pa.string(), "number": pa.int32(), "timestamp": pa.timestamp("us", "UTC")}
@@ -280,3 +281,17 @@ def test_something_has_to_be_left() -> None:
         check_partition_by(pa.schema([("name", pa.string())]), ["name"])
     with pytest.raises(ConfigError, match="names 'day'"):
         check_partition_by(pa.schema([("name", pa.string())]), ["day"])
+
+
+@Integral.register
+class Whole:
+    """A whole number that is no `int`, such as NumPy's."""
+
+    def __le__(self, other: int) -> bool:
+        return False
+
+
+def test_a_size_may_be_a_number_of_another_library() -> None:
+    check_size("file_bytes", Whole())
+    with pytest.raises(ConfigError, match="file_bytes=True"):
+        check_size("file_bytes", True)
