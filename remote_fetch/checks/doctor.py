@@ -283,8 +283,8 @@ class Doctor:
         finding = gain.finding
         if finding is None:
             text = f"{gain.store.records} records of {gain.offsets} offsets are alike both ways ({self._isolation})"
-            headless = next((one.text for verdict in gain.verdicts for one in verdict.headless), None)
-            text += "" if headless is None else f", some of them without headers: {headless}"
+            without_headers = next((one.text for verdict in gain.verdicts for one in verdict.without_headers), None)
+            text += "" if without_headers is None else f", some of them without headers: {without_headers}"
             return Check("sample", State.OK, text)
         if finding.is_aborted_shown:
             text = "the brokers show records of aborted transactions, which the store's reader leaves out (KAFKA-17801)"

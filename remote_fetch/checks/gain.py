@@ -131,7 +131,7 @@ def gain_of(session: Session, tier: Tier, sample_bytes: int, dice: random.Random
         if not verdict.unheard and not any(finding.is_of_broker for finding in verdict.findings)
     ]
     offsets = sum(step.offsets for choice in given for step in choice.steps)
-    columns = WITHOUT_HEADERS if any(verdict.headless for verdict in verdicts) else VERIFIED_COLUMNS
+    columns = WITHOUT_HEADERS if any(verdict.without_headers for verdict in verdicts) else VERIFIED_COLUMNS
     return Gain(store_rate(session, given, columns), broker_rate(broker, given, columns), offsets, verdicts)
 
 

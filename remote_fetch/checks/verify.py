@@ -84,7 +84,7 @@ class PartitionVerdict:
     """The result for one partition. `left_out` counts offsets that were not compared, by reason.
 
     `unheard` are the steps of which the broker gave nothing within a wait that was shortened. They count in `left_out`.
-    `headless` are the steps that were compared without headers, each with the reason.
+    `without_headers` are the steps that were compared without headers, each with the reason.
     """
 
     partition: TopicIdPartition
@@ -93,7 +93,7 @@ class PartitionVerdict:
     left_out: Mapping[str, int]
     findings: Sequence[Finding] = field(default_factory=tuple)
     unheard: Sequence[Finding] = field(default_factory=tuple)
-    headless: Sequence[Finding] = field(default_factory=tuple)
+    without_headers: Sequence[Finding] = field(default_factory=tuple)
 
 
 @dataclass(slots=True)
@@ -184,7 +184,7 @@ def _verify_partition(
     plan, steps = choice.plan, choice.steps
     findings: list[Finding] = []
     unheard: list[Finding] = []
-    headless: list[Finding] = []
+    without_headers: list[Finding] = []
     left_out = Counter(choice.left_out)
     records = 0
     for unread in choice.unread:
@@ -200,7 +200,7 @@ def _verify_partition(
             if finding is not None and finding.is_of_headers:  # the record may be of the next step
                 of_store, finding = _compare_alone(session, oracle, plan, step, VERIFIED_COLUMNS)
             if finding is not None and finding.is_of_headers:
-                headless.append(finding)
+                without_headers.append(finding)
                 of_store, finding = _compare_alone(session, oracle, plan, step, WITHOUT_HEADERS)
             records += of_store.taken
             stall = finding.stall if finding is not None else None
@@ -215,7 +215,7 @@ def _verify_partition(
                 of_broker.close()
                 of_broker = None
             compared()
-    partition, found = plan.opened.partition, (tuple(findings), tuple(unheard), tuple(headless))
+    partition, found = plan.opened.partition, (tuple(findings), tuple(unheard), tuple(without_headers))
     return PartitionVerdict(partition, records, choice.size, left_out, *found)
 
 

@@ -166,7 +166,7 @@ def _lines(verdict: PartitionVerdict, paint: Paint) -> Iterator[str]:
     )
     for finding in verdict.findings:
         yield from _finding_lines(place, finding, paint)
-    for finding in verdict.headless:
+    for finding in verdict.without_headers:
         yield f"{place}: compared without headers, in {_place(finding)}: {finding.text}"
     for finding in verdict.unheard:
         yield f"{place}: not compared, in {_place(finding)}: {finding.text}"
@@ -210,7 +210,7 @@ def _short(value: Any) -> str:
 
 def _json(verdict: PartitionVerdict) -> str:
     fields = {**verdict.partition.place, "records": verdict.records, "segments": verdict.steps}
-    found = {"findings": verdict.findings, "unheard": verdict.unheard, "headless": verdict.headless}
+    found = {"findings": verdict.findings, "unheard": verdict.unheard, "without_headers": verdict.without_headers}
     told = {name: [_finding_fields(finding) for finding in findings] for name, findings in found.items()}
     return json.dumps({**fields, "left_out": dict(verdict.left_out), **told})
 

@@ -296,7 +296,7 @@ def test_a_service_that_cannot_be_asked_needs_no_rights_on_the_metadata_topic() 
 def test_what_the_brokers_do_not_give(monkeypatch: pytest.MonkeyPatch, stalls: bool) -> None:
     """A header key that is not UTF-8 is nothing that they lack: only their client cannot give it."""
     reason = SimpleNamespace(is_of_broker=True, is_aborted_shown=False, text="its text")
-    verdict = SimpleNamespace(headless=[] if stalls else [reason])
+    verdict = SimpleNamespace(without_headers=[] if stalls else [reason])
     gain = SimpleNamespace(
         finding=reason if stalls else None, verdicts=[verdict], store=SimpleNamespace(records=1), offsets=2
     )

@@ -266,8 +266,8 @@ def test_a_record_whose_headers_the_brokers_client_cannot_give(
     shows = UNCOMMITTED if folder == "hidden" else COMMITTED
     where = write_topic(tmp_path / "lost", lost=True) if folder == "lost" else tmp_path / "sound"
     verdict = check(where, shows=shows, share=0.999)
-    (headless,) = verdict.headless
-    assert (headless.step.first_offset, headless.text) == (bad // 20 * 20, "the client cannot give it")
+    (without_headers,) = verdict.without_headers
+    assert (without_headers.step.first_offset, without_headers.text) == (bad // 20 * 20, "the client cannot give it")
     assert verdict.records == {"sound": 101, "lost": 86, "hidden": 101}[folder]
     found = [(one.difference and one.difference.offset, one.is_aborted_shown) for one in verdict.findings]
     assert found == {"sound": [], "lost": [(85, False)], "hidden": [(41, True)]}[folder]

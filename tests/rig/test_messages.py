@@ -131,4 +131,4 @@ def test_headers_that_librdkafka_does_not_give(
     assert ours[2].headers() == [("\N{REPLACEMENT CHARACTER}" * 2, b"x")]
     assert main(["verify", "-b", rig_43.bootstrap, "--url", str(rig_43.remote), "-t", topic, "-q", "-J"]) == 0
     verdict = json.loads(capsys.readouterr().out)
-    assert (verdict["records"], len(verdict["findings"]), len(verdict["headless"])) == (3, 0, 1)
+    assert (verdict["records"], len(verdict["findings"]), len(verdict["without_headers"])) == (3, 0, 1)
