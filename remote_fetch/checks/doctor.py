@@ -40,6 +40,7 @@ from remote_fetch.failures.broker_errors import BrokerStalled, broker_says
 from remote_fetch.fetch.broker_file import complete
 from remote_fetch.hosts import shown_url
 from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.listing import ListingLocator
 from remote_fetch.locate.unreadable import Denied
 from remote_fetch.model import IsolationLevel, RemoteLogSegmentMetadata
 from remote_fetch.observe import Event, Notice
@@ -260,7 +261,9 @@ class Doctor:
                 if self._found is not None and not self._found.is_readable:
                     return
         try:
+            before = len(self._notices)
             self.tier = open_tier(session, self.topic, self._isolation)
+            yield from self._lost_logs(session, before)
             check = holes_check(self.tier, has_broker=session.brokers is not None)
             if check is not None:
                 yield check
@@ -273,6 +276,12 @@ class Doctor:
             yield failed("sample", self._config().settings.storage_url, error)
         except KafkaException as error:
             yield _unanswered(error)
+
+    def _lost_logs(self, session: Session, before: int) -> Iterator[Check]:
+        """The warnings of a listing that came behind the first `before` ones."""
+        if session.configured_locator.name == ListingLocator.__name__:
+            for text in dict.fromkeys(self._notices[before:]):
+                yield Check("offsets", State.ADVICE, text)
 
     def _sample(self, session: Session, tier: Tier) -> Check:
         if not tier.offsets:

@@ -161,6 +161,22 @@ def test_a_topic_without_any_log_is_not_said_to_be_another(
     assert "topics there" not in said
 
 
+def test_lost_logs_at_the_ends_of_a_listed_topic_are_told(run: Run, tmp_path: Path, bucket: str) -> None:
+    """The listing by which the tier is planned shows them."""
+    tier = shutil.copytree(bucket, tmp_path / "tier")
+    for pattern in ("shop-1-*/*.log", f"shop-0-*/{0:020d}-*.log"):
+        (lost,) = tier.rglob(pattern)
+        lost.unlink()
+    outcome = run("doctor", "--url", str(tier), "-t", "shop", "--json")
+    assert outcome.code == 0
+    checks = [one for one in map(json.loads, outcome.lines) if one.get("check") == "offsets"]
+    assert [one["state"] for one in checks] == ["advice", "advice"]
+    told = sorted(one["text"] for one in checks)
+    assert told[0].startswith(f"shop-0: the store has files of segment {0:020d}-")
+    assert told[0].endswith("What can be read begins at offset 3")
+    assert told[1].startswith("shop-1: ")
+
+
 def test_a_directory_is_named_by_its_whole_path(run: Run, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(bucket).parent)
     assert f"  remote.storage.url={bucket}" in run("doctor", "--url", Path(bucket).name, "-t", "shop").lines
