@@ -227,7 +227,10 @@ class Handover:
         return True
 
     def _assign_all(self, chosen: Sequence[AssignedPartition], offset: int, leader_epoch: int | None) -> None:
-        """Assign all partitions: the chosen ones at `offset`, and each of the others where librdkafka is."""
+        """Assign all partitions: the chosen ones at `offset`, and each of the others where librdkafka is.
+
+        That repeats the hand-over of those that wait at their committed offsets. Else each would assign all once more.
+        """
         partitions, moved = list(self._assigned.values()), set(chosen)
         starts = []
         for partition in partitions:
@@ -240,6 +243,9 @@ class Handover:
         for partition, start in zip(partitions, starts, strict=True):  # first: librdkafka forgets its positions
             partition.enter(partition.state.assigned_again(start.offset, start.leader_epoch))
         self._librdkafka.assign(starts)
+        for partition in partitions:
+            if partition.state.awaits_librdkafka and partition.state.offset == STORED:
+                partition.enter(partition.state.repeated(self._clock()))
 
 
 @contextlib.contextmanager

@@ -243,6 +243,10 @@ class PartitionState:
             return replace(state, handover_retries=self.handover_retries + 1), (again,)
         return state, ()
 
+    def repeated(self, now_s: float) -> Step:
+        """Note that the hand-over was repeated together with that of another partition."""
+        return replace(self, handed_over_at_s=now_s, handover_retries=self.handover_retries + 1), ()
+
     def at_end(self, end_offset: int) -> Step:
         """Note that librdkafka gave the application the event of the partition's end.
 

@@ -607,6 +607,23 @@ def test_a_partition_goes_on_although_a_handler_has_dropped_the_error_of_its_com
         assert again == 1 or bench.mode(0) == "locating", (handler.place, again)
 
 
+@pytest.mark.parametrize("count", [3, 30])
+def test_one_assignment_repeats_all_hand_overs_at_committed_offsets(count: int) -> None:
+    """In a group that assigns all partitions together. A handler has dropped what librdkafka may have told of each."""
+    bench = Bench(dict.fromkeys(range(count), STORED))
+    bench.librdkafka.rebalances_eagerly = True
+    bench.group.answer()
+    bench.run_due_work()
+    bench.librdkafka.calls_since()
+    bench.librdkafka.live.append(Alarm())
+    with pytest.raises(Alarm):
+        bench.merge.poll(0)
+    for _ in range(60):
+        bench.merge.poll(1)
+    assigned = [call for call in bench.librdkafka.calls_since() if call[0] == "assign"]
+    assert assigned == [("assign", [(number, STORED) for number in range(count)])]
+
+
 def test_a_record_that_came_with_such_an_error_comes_once() -> None:
     for handler in at_each_place(60):
         bench = Bench({0: 0})
