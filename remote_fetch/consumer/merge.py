@@ -219,6 +219,7 @@ class Merge:
             pending.release()
             if is_within:  # a call that a handler ends takes back what comes after these positions
                 self._catch_up()
+                self._polled.note_consumed(pending.messages)
         except BaseException as error:
             self._callbacks.keep(error)
             pending.release()
@@ -264,8 +265,7 @@ class Merge:
 
         Errors that reset a partition are not for the application.
         """
-        if self._behind is None or self._behind:
-            self._catch_up()
+        self._catch_up()
         behind: Collection[Key] | None = ()
         try:
             call = partial(self._librdkafka.consume, count, wait_s)

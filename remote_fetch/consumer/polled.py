@@ -10,7 +10,7 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import Message
 
@@ -67,6 +67,13 @@ class PolledRecords:
             self._ends_s = ends_s
             return message
         return None
+
+    def note_consumed(self, messages: Iterable[Message]) -> None:
+        """Note messages that a `consume` within another one returns: no position is taken from librdkafka before that
+        one goes on."""
+        for message in messages:
+            if message.error() is None:
+                self.live[message.topic(), message.partition()] = message.offset()
 
     def flush(self) -> None:
         """Update positions, and put back the records of the block that were not polled."""

@@ -414,6 +414,33 @@ def test_what_a_callback_of_the_call_has_consumed_is_not_given_again(monkeypatch
     assert bench.partition(0).position.next_offset == 10
 
 
+@pytest.mark.parametrize("way", ["poll", "consume"])
+def test_what_a_callback_of_consume_has_consumed_is_not_given_again(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """The callback consumes, and a handler ends its next call. librdkafka is sent back when the outer one goes on."""
+    bench = Bench({0: 0})
+    bench.end(0, 8)
+    bench.run_due_work()
+    given, consume = list[Message](), bench.librdkafka.consume
+
+    def with_callback(*_: object) -> list[Message]:
+        bench.librdkafka.live += [live(0, 8), live(0, 9), Alarm()]
+        with monkeypatch.context() as patch:
+            patch.setattr(bench.librdkafka, "consume", consume)
+            given.extend(bench.merge.consume(2, 0))
+            bench.librdkafka.positions = {0: 11}
+            bench.librdkafka.calls_since()
+            with suppress(Alarm):
+                bench.merge.poll(0) if way == "poll" else bench.merge.consume(1, 0)
+        return []
+
+    monkeypatch.setattr(bench.librdkafka, "consume", with_callback)
+    with suppress(Alarm):
+        bench.merge.consume(1, 0)
+    assert [message.offset() for message in given] == [8, 9]
+    assert {call[2] for call in bench.librdkafka.calls_since() if call[0] == "seek"} == {10}
+    assert bench.partition(0).position.next_offset == 10
+
+
 def test_records_come_again_that_a_callback_of_consume_has_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """The callback polls, and a handler ends that. `consume` goes on, and has the record after the dropped one."""
     bench = Bench({0: 0})
