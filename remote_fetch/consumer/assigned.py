@@ -163,10 +163,16 @@ class AssignedPartition:
         self.stored.keep_delivered()
         self.position.forget()
 
-    def give_back(self) -> int:
-        """Go back before the messages that a running `consume` holds and drops. Returns the offset of the first."""
+    def enter_elsewhere(self, step: Step) -> None:
+        """As `enter`, and `forget_position`."""
+        self.forget_position()  # no handler of a signal runs between this and the next line
+        self.state, self.undone = step[0], self.undone + step[1]
+
+    def enter_before_held(self, step: Step) -> None:
+        """As `enter`, and go back before the messages that a running `consume` holds. It drops them."""
         self.stored.keep_delivered()
-        return self.position.give_back()
+        self.position.give_back()  # no handler of a signal runs between this and the next line
+        self.state, self.undone = step[0], self.undone + step[1]
 
     def reset_position(self) -> None:
         """Forget the position, because it is not in the log any more. `consume` returns the messages it holds."""

@@ -323,7 +323,7 @@ class Partitions:
             self._paused.setdefault(partition.key, self._clock())
             self._transitions.apply(partition, partition.state.paused())
             if partition.position.is_held:  # a running `consume` drops its messages, and they come after the pause
-                self._transitions.begin_at(partition, partition.give_back())
+                self._transitions.begin_before_held(partition)
         self.note_change()
 
     def resume(self, partitions: Iterable[AssignedPartition]) -> None:

@@ -93,8 +93,8 @@ class Position:
 
     def forget(self) -> None:
         """Forget the position. `AssignedPartition.forget_position` also keeps it for commits."""
-        self.next_offset, self._before_reset = INVALID, self.at(INVALID)
-        self.release()
+        self._before_reset = self.at(INVALID)
+        self.next_offset, self._consume_start, self._holds_over_reset = INVALID, None, False
 
     def reset(self) -> None:
         """Forget the position. `AssignedPartition.reset_position` also keeps it for commits.
@@ -109,6 +109,11 @@ class Position:
 
     # ----------------------------------------------------------------------------------------- a running `consume`
 
+    @property
+    def first_held(self) -> int:
+        """The offset of the first message that a running `consume` holds."""
+        return self._first_held
+
     def hold(self, first: Message) -> None:
         """Remember the position before `first`, the first message that a running `consume` holds.
 
@@ -119,15 +124,14 @@ class Position:
         self._first_held = offset
         self._consume_start = self.next_offset if self.next_offset <= offset else self._next_offset_before
 
-    def give_back(self) -> int:
-        """Go back before the messages that a running `consume` holds. Returns the offset of the first.
+    def give_back(self) -> None:
+        """Go back before the messages that a running `consume` holds.
 
-        `AssignedPartition.give_back` also gives them back for commits.
+        `AssignedPartition.enter_before_held` also gives them back for commits.
         """
         self._before_reset = self.limited_over_reset(self._before_reset)
         self.next_offset, self.leader_epoch = self.delivered, None
-        self.release()
-        return self._first_held
+        self._consume_start, self._holds_over_reset = None, False
 
     def release(self) -> None:
         """Forget the position before the messages, because `consume` holds none of the partition any more."""

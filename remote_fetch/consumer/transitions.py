@@ -9,6 +9,8 @@ Rules of the file:
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from confluent_kafka import KafkaException
 
 from remote_fetch.consumer.assigned import AssignedPartition
@@ -55,10 +57,10 @@ class Transitions:
         self._reset = reset
         self._clock = context.clock
 
-    def apply(self, partition: AssignedPartition, step: Step) -> None:
-        """Enter the state of a step, and carry out its actions."""
+    def apply(self, partition: AssignedPartition, step: Step, enter: Callable[[Step], None] | None = None) -> None:
+        """Enter the state of a step, and carry out its actions. `enter` may also move the partition's position."""
         mode_before = partition.state.mode
-        partition.enter(step)
+        (enter or partition.enter)(step)
         self._carry_out_all(partition)
         state = partition.state
         if state.mode is Mode.BROKER and mode_before is not Mode.BROKER:
@@ -120,22 +122,28 @@ class Transitions:
 
         `leader_epoch`: that of the record before, if the application names it.
         """
+        self.apply(partition, self._beginning(partition, offset, leader_epoch))
+
+    def begin_before_held(self, partition: AssignedPartition) -> None:
+        """As `begin_at`, at the first message that a running `consume` holds. It drops its messages."""
+        step = self._beginning(partition, partition.position.first_held, None)
+        self.apply(partition, step, partition.enter_before_held)
+
+    def _beginning(self, partition: AssignedPartition, offset: int, leader_epoch: int | None) -> Step:
         circuit, state = self._context.open_circuit(), partition.state
         if not may_be_tiered(offset) or offset == partition.log_end:
-            retry_at_s = self._clock() + PROBE_AGAIN_S
-            self.apply(partition, state.at_broker(offset, "assigned", retry_at_s, leader_epoch))
-        elif circuit is None:
-            self.apply(partition, state.sought(offset, leader_epoch=leader_epoch))
-        else:
-            self.apply(partition, state.at_broker(offset, circuit.reason, circuit.retry_at_s, leader_epoch))
+            return state.at_broker(offset, "assigned", self._clock() + PROBE_AGAIN_S, leader_epoch)
+        if circuit is None:
+            return state.sought(offset, leader_epoch=leader_epoch)
+        return state.at_broker(offset, circuit.reason, circuit.retry_at_s, leader_epoch)
 
     def seek(self, partition: AssignedPartition, offset: int, leader_epoch: int | None = None) -> None:
         """Let the application go on at `offset`, which may be logical. `leader_epoch` as for `begin_at`."""
-        partition.forget_position()
         if may_be_tiered(offset):
-            self.apply(partition, partition.state.sought(offset, leader_epoch=leader_epoch))
+            step = partition.state.sought(offset, leader_epoch=leader_epoch)
         else:
-            self.apply(partition, partition.state.at_broker(offset, "sought", self._clock() + PROBE_AGAIN_S))
+            step = partition.state.at_broker(offset, "sought", self._clock() + PROBE_AGAIN_S)
+        self.apply(partition, step, partition.enter_elsewhere)
 
     def reset(self, partition: AssignedPartition, offset: int, end_offset: int | None = None) -> None:
         """Apply the application's `auto.offset.reset`, because `offset` is not in the log.

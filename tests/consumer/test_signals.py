@@ -36,6 +36,7 @@ from remote_fetch.consumer.settings import ConsumerSettings
 from remote_fetch.consumer.workers import Workers
 from remote_fetch.observe import ignore
 from tests.consumer.fakes import Bench, FakeLibrdkafka, error_of, live
+from tests.consumer.test_merge import during_consume
 
 T = TypeVar("T")
 
@@ -176,6 +177,33 @@ def test_a_pause_drops_nothing_that_a_handler_has_ended() -> None:
             bench.partitions.pause([bench.partition(0)])
             bench.partitions.resume([bench.partition(0)])
             assert ("seek", 0, OFFSET_END) in [call[:3] for call in bench.librdkafka.calls_since()], handler.place
+
+
+@pytest.mark.parametrize("way", ["pause", "seek"])
+def test_messages_that_consume_drops_come_again_although_a_handler_ends_the_call(way: str) -> None:
+    """The call is made in a callback of `consume`, which holds messages. The seek is to where they begin."""
+    for handler in at_each_place(10):
+        bench = Bench({0: 6})
+        bench.end(0, 6)
+        bench.run_due_work()
+        pause = partial(bench.partitions.pause, [bench.partition(0)])
+        call = pause if way == "pause" else partial(bench.partitions.seek, bench.partition(0), 6)
+
+        def callback(handler: Handler = handler, bench: Bench = bench, call: Callable[[], None] = call) -> None:
+            bench.clock.now_s += 1.0
+            handler.during(call)
+            if handler.has_raised:
+                bench.merge._callbacks.keep(Alarm())
+
+        during_consume(bench, [live(0, 6), live(0, 7)], callback)
+        given = list[int | None]()
+        for timeout_s in (0.5, 0.0, 0.0):
+            with suppress(Alarm):
+                given += [message.offset() for message in bench.merge.consume(9, timeout_s)]
+        feed = bench.partition(0).feed
+        comes_again = feed is not None and feed.first_offset == 6
+        assert given == ([] if comes_again else [6, 7]), (handler.place, bench.partition(0).state)
+        assert not bench.partition(0).position.is_held, handler.place
 
 
 def test_the_groups_answer_is_used_although_a_handler_ends_that() -> None:
