@@ -177,11 +177,15 @@ class Cluster(Clients):
                     self._newcomer.note_silence(turn)
                     if turn.is_last:
                         self.replace_admin(admin)
+                # confluent_kafka's frames hold the future that has the error: a cycle, which would hold the client.
+                error.__traceback__ = None
                 raise
+            else:
+                self._newcomer.note_answer(turn)
+                return answer
             finally:
                 admin.poll(0)  # which tells `causes`. After an answer too: the next silence may have another cause
-            self._newcomer.note_answer(turn)
-            return answer
+                del admin, turn  # else an error that the caller keeps would hold the client
 
         try:
             return ask_in_slices(ask_once, Deadline.after(timeout_s or self._timeout_s))

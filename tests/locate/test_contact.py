@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import socket
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -253,3 +255,17 @@ def test_a_listener_that_closes_each_connection(monkeypatch: pytest.MonkeyPatch)
     ask = answering(monkeypatch, KafkaError._TIMED_OUT, (KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
     with pytest.raises(BrokerUnavailable, match=r"each connection ended without an answer, as at .* TLS or SASL"):
         ask(**{"socket.connection.setup.timeout.ms": 20})
+
+
+def test_an_error_that_the_caller_keeps_holds_no_client() -> None:
+    """A client that outlives its cluster would ask a stopped broker again and again, and log that."""
+    cluster = Cluster({"bootstrap.servers": nobody_at(), "log_level": 0}, timeout_ms=300)
+    client = weakref.ref(cluster.admin())
+    gc.disable()
+    try:
+        with pytest.raises(KafkaException) as raised:
+            cluster.describe("t")
+        cluster.close()
+        assert client() is None, raised.value
+    finally:
+        gc.enable()
