@@ -67,14 +67,14 @@ def run(argv: Sequence[str] | None = None) -> int:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the process lives
     messages = _Messages(sys.stderr)
     with contextlib.redirect_stderr(cast("TextIO", messages)), contextlib.closing(messages):
-        return _ended(argv, messages)
+        return _ended(argv)
 
 
-def _ended(argv: Sequence[str] | None, messages: _Messages) -> int:
+def _ended(argv: Sequence[str] | None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     try:
         with _ended_by_sigterm():
-            code = _outcome(words, messages)
+            code = _outcome(words)
     except SystemExit:  # argparse has printed a help
         fault = _write_out()
         if fault is not None and not isinstance(fault, BrokenPipeError):
@@ -86,9 +86,9 @@ def _ended(argv: Sequence[str] | None, messages: _Messages) -> int:
     return _without_reader(words[0]) if isinstance(fault, BrokenPipeError) else _output_failed(fault)
 
 
-def _outcome(words: list[str], messages: _Messages) -> int:
+def _outcome(words: list[str]) -> int:
     try:
-        return _run(words, messages)
+        return _run(words)
     except RemoteFetchError as error:
         return _failed(str(error))
     except KeyboardInterrupt as error:
@@ -151,7 +151,7 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _run(words: list[str], messages: _Messages) -> int:
+def _run(words: list[str]) -> int:
     if not _is_open(sys.stdout):
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the process lives
         return _failed("standard output is closed")
@@ -172,15 +172,15 @@ def _run(words: list[str], messages: _Messages) -> int:
     contact = logging.getLogger("remote_fetch.contact")
     if not contact.handlers:
         contact.addHandler(_Waits())
-    with contextlib.nullcontext() if getattr(arguments, "quiet", False) else _kept(messages):
+    with contextlib.nullcontext() if getattr(arguments, "quiet", False) else _kept_warnings():
         code: int = arguments.run(arguments)
     return code
 
 
 @contextlib.contextmanager
-def _kept(messages: _Messages) -> Iterator[None]:
+def _kept_warnings() -> Iterator[None]:
     """Keep the warnings of all sessions of a command for the error that may end it."""
-    handler, logger = _Untold(messages), logging.getLogger("remote_fetch")
+    handler, logger = _Untold(logging.WARNING), logging.getLogger("remote_fetch")
     logger.addHandler(handler)
     try:
         yield
@@ -280,17 +280,13 @@ class _Messages:
 class _Untold(logging.Handler):
     """Keeps the warnings of a session, unless they are about the decoder. Other lines of the log are none."""
 
-    def __init__(self, messages: _Messages) -> None:
-        super().__init__(logging.WARNING)
-        self._messages = messages
-
     def emit(self, record: logging.LogRecord) -> None:
-        if getattr(record, "is_notice", False):
+        if getattr(record, "is_notice", False) and isinstance(sys.stderr, _Messages):
             from remote_fetch.session.session import IN_PLAIN_PYTHON  # noqa: PLC0415 - loaded: it has logged the notice
 
             text = record.getMessage()
             if text != IN_PLAIN_PYTHON:
-                self._messages.untold[text] = None
+                sys.stderr.untold[text] = None
 
 
 class _Waits(logging.Handler):
