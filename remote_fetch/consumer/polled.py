@@ -69,8 +69,10 @@ class PolledRecords:
         return None
 
     def note_consumed(self, messages: Iterable[Message]) -> None:
-        """Note messages that a `consume` within another one returns: no position is taken from librdkafka before that
-        one goes on."""
+        """Note the messages that a `consume` within another one returns.
+
+        The positions are not taken from librdkafka before the outer one goes on.
+        """
         for message in messages:
             if message.error() is None:
                 self.live[message.topic(), message.partition()] = message.offset()

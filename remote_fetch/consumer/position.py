@@ -94,6 +94,7 @@ class Position:
     def forget(self) -> None:
         """Forget the position. `AssignedPartition.forget_position` also keeps it for commits."""
         self._before_reset = self.at(INVALID)
+        # Not by `release`: a handler of a signal may run after a call, and the caller enters a state right after this.
         self.next_offset, self._consume_start, self._holds_over_reset = INVALID, None, False
 
     def reset(self) -> None:
@@ -131,7 +132,7 @@ class Position:
         """
         self._before_reset = self.limited_over_reset(self._before_reset)
         self.next_offset, self.leader_epoch = self.delivered, None
-        self._consume_start, self._holds_over_reset = None, False
+        self._consume_start, self._holds_over_reset = None, False  # as in `forget`
 
     def release(self) -> None:
         """Forget the position before the messages, because `consume` holds none of the partition any more."""
