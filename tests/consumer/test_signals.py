@@ -92,6 +92,14 @@ def at_each_place(least: int, folder: str = "/remote_fetch/consumer/") -> Iterat
             return
 
 
+def bench_at_broker() -> Bench:
+    """A partition that has gone on from the store to librdkafka, at offset 8."""
+    bench = Bench({0: 0})
+    bench.end(0, 8)
+    bench.run_due_work()
+    return bench
+
+
 def offsets_with(handler: Handler, way: str) -> list[int]:
     """The offsets of 6 records in two chunks that the calls give. `flush`: positions are asked for between polls."""
     bench = Bench({0: 0})
@@ -423,9 +431,7 @@ def test_librdkafka_is_sent_back_to_what_its_call_has_dropped(first: str, second
 
 
 def test_what_a_callback_of_the_call_has_consumed_is_not_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench({0: 0})
-    bench.end(0, 8)
-    bench.run_due_work()
+    bench = bench_at_broker()
     bench.librdkafka.calls_since()
 
     def with_callback(_: float) -> None:
@@ -445,9 +451,7 @@ def test_what_a_callback_of_the_call_has_consumed_is_not_given_again(monkeypatch
 @pytest.mark.parametrize("way", ["poll", "consume"])
 def test_what_a_callback_of_consume_has_consumed_is_not_given_again(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """The callback consumes, and a handler ends its next call. librdkafka is sent back when the outer one goes on."""
-    bench = Bench({0: 0})
-    bench.end(0, 8)
-    bench.run_due_work()
+    bench = bench_at_broker()
     given, consume = list[Message](), bench.librdkafka.consume
 
     def with_callback(*_: object) -> list[Message]:
@@ -471,9 +475,7 @@ def test_what_a_callback_of_consume_has_consumed_is_not_given_again(monkeypatch:
 
 def test_records_come_again_that_a_callback_of_consume_has_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """The callback polls, and a handler ends that. `consume` goes on, and has the record after the dropped one."""
-    bench = Bench({0: 0})
-    bench.end(0, 8)
-    bench.run_due_work()
+    bench = bench_at_broker()
     bench.librdkafka.calls_since()
 
     def with_callback(*_: object) -> list[Message]:
@@ -492,9 +494,7 @@ def test_records_come_again_that_a_callback_of_consume_has_dropped(monkeypatch: 
 @pytest.mark.parametrize("way", ["poll", "consume"])
 def test_a_callback_of_consume_gets_no_record_after_a_dropped_one(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """A handler ends its first call, and it makes another one. librdkafka is sent back when `consume` goes on."""
-    bench = Bench({0: 0})
-    bench.end(0, 8)
-    bench.run_due_work()
+    bench = bench_at_broker()
     given, consume = list[object](), bench.librdkafka.consume
 
     def with_callback(*_: object) -> list[Message]:
@@ -624,9 +624,7 @@ def test_a_partition_goes_on_although_a_handler_has_dropped_the_error_that_stopp
 ) -> None:
     """librdkafka gives that error once, and seeks the partition no more."""
     for handler in at_each_place(30):
-        bench = Bench({0: 0})
-        bench.end(0, 8)
-        bench.run_due_work()
+        bench = bench_at_broker()
         if has_read:
             bench.librdkafka.live.append(live(0, 8))
             bench.librdkafka.positions = {0: 9}
@@ -681,9 +679,7 @@ def test_one_assignment_repeats_all_hand_overs_at_committed_offsets(count: int) 
 
 def test_a_record_that_came_with_such_an_error_comes_once() -> None:
     for handler in at_each_place(60):
-        bench = Bench({0: 0})
-        bench.end(0, 8)
-        bench.run_due_work()
+        bench = bench_at_broker()
         bench.librdkafka.calls_since()
         given = list[Message]()
 

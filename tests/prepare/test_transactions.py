@@ -120,13 +120,19 @@ def test_an_index_whose_markers_lie_before_its_segment(data: bytes) -> None:
         found.fine()
 
 
-def test_an_index_that_loses_its_bytes_on_the_way_is_asked_for_again() -> None:
-    """As an answer 200 or 416 without a byte. Else an aborted record would be given, because the marker is not read."""
+def aborted_log() -> LogBuilder:
+    """One segment: an aborted transaction of offsets 0 to 2, and its marker."""
     log = LogBuilder()
     log.begin(7)
     log.append_batch([Record(at, value=b"aborted") for at in range(3)], producer_id=7)
     log.abort(7)
     log.roll()
+    return log
+
+
+def test_an_index_that_loses_its_bytes_on_the_way_is_asked_for_again() -> None:
+    """As an answer 200 or 416 without a byte. Else an aborted record would be given, because the marker is not read."""
+    log = aborted_log()
 
     class Losing(Bucket):
         asked = 0
@@ -146,11 +152,7 @@ def test_an_index_that_loses_its_bytes_on_the_way_is_asked_for_again() -> None:
 @each_of("again", [None, b""], ids=["missing", "empty"])
 def test_an_index_that_was_damaged_does_not_turn_out_to_be_missing(again: bytes | None) -> None:
     """It was there, so a later answer does not prove that it has no entries: an aborted record would be given."""
-    log = LogBuilder()
-    log.begin(7)
-    log.append_batch([Record(at, value=b"aborted") for at in range(3)], producer_id=7)
-    log.abort(7)
-    log.roll()
+    log = aborted_log()
 
     class Damaging(Bucket):
         asked = 0
