@@ -25,7 +25,7 @@ from tests.failures.askers import asked_by
 SOON = {"socket.connection.setup.timeout.ms": "1000"}
 
 
-def nobody_at() -> str:
+def closed_address() -> str:
     """An address at which nothing listens."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
@@ -34,7 +34,7 @@ def nobody_at() -> str:
 
 def test_a_wrong_address_is_one_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Every face asks the cluster first; librdkafka's own lines would be hundreds."""
-    address = nobody_at()
+    address = closed_address()
     with pytest.raises(BrokerUnavailable) as raised:
         read_arrow("t", config={"bootstrap.servers": address, "remote.storage.url": str(tmp_path), **SOON})
     said = str(raised.value)
@@ -51,8 +51,8 @@ def test_a_name_that_is_none() -> None:
 
 def test_a_closed_session_does_not_wait() -> None:
     with pytest.raises(Cancelled):
-        first_contact({"bootstrap.servers": nobody_at()}, lambda: True)
-    cluster = Cluster({"bootstrap.servers": nobody_at()}, timeout_ms=1000, checks=True)
+        first_contact({"bootstrap.servers": closed_address()}, lambda: True)
+    cluster = Cluster({"bootstrap.servers": closed_address()}, timeout_ms=1000, checks=True)
     cluster.close()
     with pytest.raises(Cancelled):
         cluster.names()
@@ -259,7 +259,7 @@ def test_a_listener_that_closes_each_connection(monkeypatch: pytest.MonkeyPatch)
 
 def test_an_error_that_the_caller_keeps_holds_no_client() -> None:
     """A client that outlives its cluster would ask a stopped broker again and again, and log that."""
-    cluster = Cluster({"bootstrap.servers": nobody_at(), "log_level": 0}, timeout_ms=300)
+    cluster = Cluster({"bootstrap.servers": closed_address(), "log_level": 0}, timeout_ms=300)
     client = weakref.ref(cluster.admin())
     gc.disable()
     try:
