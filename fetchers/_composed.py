@@ -12,14 +12,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from inspect import Parameter, signature
+from inspect import Parameter
 from typing import Any, cast
 
 import fsspec
 
 from fetchers._identity import Identities
 from fetchers._logging import hold_back_debug
-from fetchers._options import OPTIONS, Timeouts, check_names, options_of, timeouts_of
+from fetchers._options import OPTIONS, Timeouts, check_names, named_parameters, options_of, timeouts_of
 from fetchers._roots import ROOTS, Roots
 from fetchers._signing import MAX_EXPIRY_S, SigningStore, cannot_sign, names_to_sign
 from fetchers._store import FsspecStore
@@ -86,9 +86,7 @@ class LayoutFetcher(ABC):
 
 def _needed(kind: Any) -> set[str]:
     """The options of a filesystem that have no default."""
-    parameters = list(signature(kind.__init__).parameters.values())[1:]
-    named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
-    return {each.name for each in parameters if each.default is Parameter.empty and each.kind in named}
+    return {each.name for each in named_parameters(kind.__init__) if each.default is Parameter.empty}
 
 
 class ComposedFetcher(LayoutFetcher):

@@ -9,7 +9,7 @@ Rules of the file:
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from inspect import Parameter, signature
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ __all__ = [
     "check_endpoint",
     "check_names",
     "check_objects",
+    "named_parameters",
     "options_of",
     "timeouts_of",
     "with_defaults",
@@ -84,15 +85,19 @@ def check_endpoint(given: Mapping[str, Any], place: str = OPTIONS + "endpoint_ur
         )
 
 
+def named_parameters(maker: Callable[..., object]) -> list[Parameter]:
+    """The parameters of an `__init__` that take an option by its name."""
+    named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    return [each for each in list(signature(maker).parameters.values())[1:] if each.kind in named]
+
+
 def check_names(given: Iterable[str], filesystem: type, name: str) -> None:
     """Raise ConfigError for an option that is no parameter of the filesystem's classes. `name` is for the message.
 
     fsspec's own classes ignore an option that they do not know. So does DirCache, which gets the options from them.
     """
     makers = [one.__init__ for one in (*filesystem.__mro__, DirCache) if "__init__" in vars(one) and one is not object]
-    named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
-    taken = {each.name for one in makers for each in signature(one).parameters.values() if each.kind in named}
-    taken -= {"self", "skip_instance_cache"}
+    taken = {each.name for one in makers for each in named_parameters(one)} - {"skip_instance_cache"}
     for option in given:
         if option not in taken:
             near = difflib.get_close_matches(option, sorted(taken), n=1, cutoff=0.0)
